@@ -28,6 +28,7 @@ from typing import Any, TypeVar
 import grpc
 import grpc.aio
 
+from ultima.daemon.base.calls import answered, messages
 from ultima.daemon.base.errors import (
     DeadlineExceeded,
     FailedPrecondition,
@@ -152,7 +153,7 @@ class Peers(Watching):
         life, size, began_ns = records_pb2.JobLife(), 0, time.time_ns()
         try:
             async with self._peer(place, message_bytes_max=READ_PART_BYTES_MAX) as stub:
-                async for answer in stub.ReadOps(request, timeout=self._patience(place, seconds)):
+                async for answer in messages(stub.ReadOps(request, timeout=self._patience(place, seconds))):
                     part = answer.part
                     if not life.clock_offset_ns:
                         life.world_size, life.running, life.lanes = part.world_size, part.running, part.lanes
@@ -337,7 +338,7 @@ class Peers(Watching):
 
     async def _answer(self, place: Place, call: Awaitable[Answer], about: str) -> Answer:
         try:
-            answer = await call
+            answer: Answer = await answered(call)
             clean(answer)
             return answer
         except grpc.aio.AioRpcError as error:

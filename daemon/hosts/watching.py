@@ -19,6 +19,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from ultima.daemon.base.calls import messages
 from ultima.daemon.base.errors import Refused, Unavailable, said
 from ultima.daemon.base.waiting import spawn
 from ultima.daemon.hosts.distance import RoundTrip, connection, exchange
@@ -197,8 +198,7 @@ class Watching:
         stands = False
         try:
             async with self._peer(place, seconds) as stub:
-                stream: Any = stub.Watch(self._request)
-                async for news in stream:
+                async for news in messages(stub.Watch(self._request)):
                     clean(news)
                     if not stands:
                         stands = True

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Waits for calls of gRPC, so that whoever waits may be cancelled at any time.
+
+gRPC frees what belongs to a part of a call, the message that came with it included, only when the one who awaits that
+part goes on. If that task is cancelled, up to ten KiB outside of Python's heap stay for ever
+(https://github.com/grpc/grpc/issues/43360). So here a task of its own awaits each part, and nobody cancels it: the call
+is cancelled instead, and the part then ends by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc.aio
+
+_DETAILS = "nobody waits for it any more"
+
+
+async def answered(call: Any) -> Any:
+    """The answer of a call that has one. Raises what the call does."""
+    return await _unbroken(call, call)
+
+
+async def messages(stream: Any) -> AsyncIterator[Any]:
+    """What comes on a stream of answers, to its end. Raises what the stream does."""
+    while (message := await _unbroken(stream, stream.read())) is not grpc.aio.EOF:
+        yield message
+
+
+async def _unbroken(call: Any, part: Any) -> Any:
+    """Awaits a part of a call. If the one who waits is cancelled, so is the call, and the part is left to its end."""
+    task = asyncio.ensure_future(part)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        # Looking at the exception keeps asyncio from complaining that it was never retrieved.
+        task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+        _cancel(call)
+        raise
+
+
+def _cancel(call: Any) -> None:
+    """Cancels a call, and leaves those alone who await it."""
+    inner = getattr(call, "_cython_call", None)  # whose public cancel() cancels them as well
+    if inner is None:
+        call.cancel()
+    elif not inner.done():
+        inner.cancel(_DETAILS)
