@@ -10,7 +10,7 @@ is cancelled instead, and the part then ends by itself.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import grpc.aio
@@ -23,10 +23,14 @@ async def answered(call: Any) -> Any:
     return await _unbroken(call, call)
 
 
-async def messages(stream: Any) -> AsyncIterator[Any]:
-    """What comes on a stream of answers, to its end. Raises what the stream does."""
-    while (message := await _unbroken(stream, stream.read())) is not grpc.aio.EOF:
-        yield message
+async def messages(stream: Any) -> AsyncGenerator[Any, None]:
+    """What comes on a stream of answers, to its end. Raises what the stream does. Whoever may leave before the end says
+    so with `contextlib.aclosing`: the call is cancelled then."""
+    try:
+        while (message := await _unbroken(stream, stream.read())) is not grpc.aio.EOF:
+            yield message
+    finally:
+        _cancel(stream)
 
 
 async def _unbroken(call: Any, part: Any) -> Any:

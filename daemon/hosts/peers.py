@@ -152,8 +152,11 @@ class Peers(Watching):
         """The ops and receipts that another host has recorded of a job, and its clock's offset. Raises Refused."""
         life, size, began_ns = records_pb2.JobLife(), 0, time.time_ns()
         try:
-            async with self._peer(place, message_bytes_max=READ_PART_BYTES_MAX) as stub:
-                async for answer in messages(stub.ReadOps(request, timeout=self._patience(place, seconds))):
+            async with (
+                self._peer(place, message_bytes_max=READ_PART_BYTES_MAX) as stub,
+                contextlib.aclosing(messages(stub.ReadOps(request, timeout=self._patience(place, seconds)))) as answers,
+            ):
+                async for answer in answers:
                     part = answer.part
                     if not life.clock_offset_ns:
                         life.world_size, life.running, life.lanes = part.world_size, part.running, part.lanes

@@ -12,7 +12,7 @@ import logging
 import math
 import random
 from collections.abc import Callable, Collection, Iterable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass
 from typing import Any
 
@@ -197,8 +197,8 @@ class Watching:
         """One stream of a watch, to its end; says why it ended."""
         stands = False
         try:
-            async with self._peer(place, seconds) as stub:
-                async for news in messages(stub.Watch(self._request)):
+            async with self._peer(place, seconds) as stub, aclosing(messages(stub.Watch(self._request))) as stream:
+                async for news in stream:
                     clean(news)
                     if not stands:
                         stands = True

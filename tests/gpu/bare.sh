@@ -16,6 +16,6 @@ trap 'rm -rf "$site"' EXIT
 pip=(python3 -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --no-warn-conflicts --upgrade --target "$site")
 "${pip[@]}" "$wheels"/*.whl
 export PYTHONPATH=$site${PYTHONPATH:+:$PYTHONPATH} PYTHONDONTWRITEBYTECODE=1
-compgen -G "$wheels/ultima-*.whl" >/dev/null || "${pip[@]}" --no-build-isolation .
+compgen -G "$wheels/ultimad-*.whl" >/dev/null || "${pip[@]}" --no-build-isolation .
 python3 -c 'import sys, torch; print("Python", sys.version.split()[0], "torch", torch.__version__)'
 python3 -m tests.gpu.main "$@"

@@ -50,5 +50,5 @@ def test_checks__of_which_one_rank_said_nothing_are_wrong() -> None:
 
 
 def test_wheels__are_those_of_all_that_is_needed() -> None:
-    assert {"grpcio", "cffi", "pycparser", "protobuf", "numpy"} <= needed()
-    assert not {"torch", "pytest", "ruff"} & needed(), "of extras there are none"
+    assert {"grpcio", "cffi", "pycparser", "protobuf", "numpy", "typer", "pydantic"} <= needed()
+    assert not {"torch", "pytest", "ruff", "aiohttp", "ultimad"} & needed(), "of other extras there is none"

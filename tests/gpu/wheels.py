@@ -18,18 +18,20 @@ ROOT = Path(__file__).resolve().parents[2]
 GLIBC_NEWEST = 39  # as Ubuntu 24.04 has it; a wheel for an older one is taken too
 
 
-def needed(name: str = "ultima") -> set[str]:
-    """The distributions that |name| needs, and theirs."""
-    found: set[str] = set()
-    waiting = [name]
+def needed(name: str = "ultimad", extra: str = "daemon") -> set[str]:
+    """The distributions that |name| needs with |extra|, and theirs, itself not among them."""
+    found: set[tuple[str, str]] = set()
+    waiting = [(name, ""), (name, extra)]
     while waiting:
-        for text in requires(waiting.pop()) or ():
+        which, asked = waiting.pop()
+        for text in requires(which) or ():
             requirement = Requirement(text)
-            wanted = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
-            if wanted and requirement.name.lower() not in found:
-                found.add(requirement.name.lower())
-                waiting.append(requirement.name)
-    return found
+            if requirement.marker is not None and not requirement.marker.evaluate({"extra": asked}):
+                continue
+            more = {(requirement.name.lower(), each) for each in ("", *requirement.extras)} - found
+            found |= more
+            waiting += more
+    return {each for each, _ in found} - {name}
 
 
 def platforms() -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import aclosing
 from typing import Any
 
 import grpc
@@ -111,5 +112,18 @@ def test_calls__a_cancelled_waiter_ends_the_call_and_leaves_no_memory(kind: str)
         await asyncio.sleep(0.1)
         a_call = (used() - before) / CALLS
         assert a_call < BYTES_MAX, f"{a_call:.0f} bytes a call stay"
+
+    with_server(test)
+
+
+def test_messages__whoever_leaves_before_the_end_ends_the_call() -> None:
+    async def test(behind: Server, _: Any, stream: Any) -> None:
+        async with aclosing(messages(stream(b"more"))) as parts:
+            async for part in parts:
+                assert part == b"first" and behind.open == 1
+                break
+        async with asyncio.timeout(10):
+            while behind.open:
+                await asyncio.sleep(0.01)
 
     with_server(test)
