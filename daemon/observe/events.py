@@ -13,7 +13,8 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
-EVENTS_MAX = 2048  # of which nobody has been told yet, or that a slow follower may lag behind
+BYTES_MAX = 256 << 10  # of events that nobody has been told yet, or that a slow follower may lag behind
+EVENT_BYTES = 250  # of an event besides its texts: its object and its numbers
 AT_ONCE, SECONDS_EACH = 64, 2.0
 LEVELS = ("info", "warning", "error")
 
@@ -29,6 +30,11 @@ class HostEvent:
     text: str
     level: str
 
+    @property
+    def bytes(self) -> int:
+        """About what it takes of memory."""
+        return EVENT_BYTES + len(self.kind) + len(self.job) + len(self.text)
+
 
 class EventLog:
     """See the module. It belongs to the event loop."""
@@ -36,7 +42,8 @@ class EventLog:
     def __init__(self, wall: Callable[[], int] = time.time_ns, monotonic: Callable[[], float] = time.monotonic) -> None:
         """`wall` tells nanoseconds since 1970, `monotonic` seconds."""
         self._wall, self._monotonic = wall, monotonic
-        self._events: deque[HostEvent] = deque(maxlen=EVENTS_MAX)
+        self._events: deque[HostEvent] = deque()
+        self._bytes = 0
         self._number = 0
         self._left: dict[str, tuple[float, float, int]] = {}
         """Per kind how many may still come, as of when, and how many were left out."""
@@ -59,7 +66,11 @@ class EventLog:
         if left_out:
             text = f"{text} ({left_out} more of this kind were left out)"
         self._number += 1
-        self._events.append(HostEvent(self._number, self._wall(), kind, job, text, level))
+        event = HostEvent(self._number, self._wall(), kind, job, text, level)
+        self._events.append(event)
+        self._bytes += event.bytes
+        while self._bytes > BYTES_MAX:
+            self._bytes -= self._events.popleft().bytes
         for follower in self._followers:
             follower.set()
 

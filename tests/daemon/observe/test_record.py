@@ -3,15 +3,18 @@
 
 import random
 import re
+import sys
 import tracemalloc
 from pathlib import Path
+
+import pytest
 
 from tests.daemon.observe.test_recorder import raw_receipt
 from ultima.daemon.engine.engine import NOBODY as NO_HOST
 from ultima.daemon.engine.engine import Event, EventKind, Status
 from ultima.daemon.engine.records import to_proto
 from ultima.daemon.observe.durations import BOUNDS_S, Histogram, Percentiles, step_of, top_of
-from ultima.daemon.observe.events import AT_ONCE, EventLog
+from ultima.daemon.observe.events import AT_ONCE, BYTES_MAX, EventLog
 from ultima.daemon.observe.record import (
     MINUTE_NS,
     REASONS,
@@ -217,6 +220,20 @@ def test_events__a_flood_of_one_kind_is_cut_and_says_so() -> None:
     now[0] += 2.0
     events.note("rank_joined", "rank 1")
     assert events.after(events.last - 1)[0].text == "rank 1 (50 more of this kind were left out)"
+
+
+def test_events__are_bounded_in_bytes_and_the_newest_stay() -> None:
+    now = [0.0]
+    events = EventLog(monotonic=lambda: now[0])
+    for number in range(4000):
+        now[0] += 2.0
+        events.note("rank_joined", f"{number} " + "x" * 200)
+    kept = events.after(0)
+    assert kept[-1].text.startswith("3999 ") and [event.number for event in kept] == list(range(kept[0].number, 4001))
+    assert BYTES_MAX - 1000 < sum(event.bytes for event in kept) <= BYTES_MAX
+    one = kept[-1]
+    objects = (one, one.number, one.at_ns, one.text)  # kind, job and level are shared
+    assert one.bytes == pytest.approx(sum(map(sys.getsizeof, objects)), rel=0.2)
 
 
 async def test_events__followers_get_each_event_once() -> None:
