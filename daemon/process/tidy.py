@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gives back most of what jobs leave behind: closed connections, and free parts of heaps.
+"""Gives back what jobs leave behind: closed connections, and free parts of heaps.
 
 Two things hold memory of what is over. A connection that was closed, with its TLS state and its descriptor, is held by
 objects of Python that refer to one another in a circle until the garbage collector comes to the oldest generation, for
