@@ -47,7 +47,7 @@ def dist(tmp_path: Path, key: Path, bill: Path) -> Path:
 def test_bill__names_each_dependency_of_the_lock_with_its_hashes(dist: Path) -> None:
     (path,) = dist.glob("*.cdx.json")
     told = json.loads(path.read_text())
-    assert told["bomFormat"] == "CycloneDX" and told["metadata"]["component"]["name"] == "ultima"
+    assert told["bomFormat"] == "CycloneDX" and told["metadata"]["component"]["name"] == "ultimad"
     found = {
         f"{part['name']}=={part['version']}": {
             hash["content"] for reference in part["externalReferences"] for hash in reference.get("hashes", ())
