@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one category of what this library warns of, for `warnings.filterwarnings`, and the one place that warns."""
+"""The one category of what this library warns of while it works, for `warnings.filterwarnings`, and how it warns."""
 
 from __future__ import annotations
 
