@@ -17,7 +17,7 @@ C_FILES := $(wildcard transport_c/*.py transport_c/*.h transport_c/core/*/*.[ch]
 	transport_c/cipher/*.[ch] \
 	transport_c/udp/*.[ch] transport_c/sim/*.[ch] transport_c/sim/*/*.[ch])
 
-.PHONY: help setup demo test check prove soak gpu gpu-wheels floors test-long deb deb-test image docs torch-compliance lint format proto bench bench-long tta reproduce-ultima reproduce-eager reproduce-rna reproduce-deepreduce reproduce-coded lab wheels release clean
+.PHONY: help setup demo test check prove soak gpu gpu-wheels floors test-long deb deb-test image docs torch-compliance lint format proto bench bench-long tta lab wheels release clean
 
 help:
 	@echo "make setup      a virtual environment in $(VENV), with all that the tests need and the extension built in place"
@@ -126,20 +126,8 @@ tta: setup
 	@.ci/dataset
 	@$(PY) -m tests.bench.tta.main $(ARGS)
 
-reproduce-ultima: setup
-	@$(PY) -m tests.reproduce.ultima.main $(ARGS)
-
-reproduce-eager: setup
-	@$(PY) -m tests.reproduce.eager.main $(ARGS)
-
-reproduce-rna: setup
-	@$(PY) -m tests.reproduce.rna.main $(ARGS)
-
-reproduce-deepreduce: setup
-	@$(PY) -m tests.reproduce.deepreduce.main $(ARGS)
-
-reproduce-coded: setup
-	@$(PY) -m tests.reproduce.coded.main $(ARGS)
+reproduce-%: setup
+	@$(PY) -m tests.reproduce.main $* $(ARGS)
 
 lab: setup
 	@$(PY) -m tests.lab.lab $(ARGS)

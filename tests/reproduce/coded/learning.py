@@ -9,7 +9,7 @@ from tests.reproduce.coded.logistic import Logistic, decoded, given
 from tests.reproduce.coded.speed import MODEL
 from tests.reproduce.coded.virtual import tree_times
 from tests.reproduce.partial.workload import Values
-from tests.reproduce.ultima.study import Grid, Row, Study
+from tests.reproduce.study import Grid, Row, Study
 from ultima.coded import Plan, tree
 
 STEPS, SEEDS, STALL = 300, (1, 2, 3), 0.1

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from tests.reproduce.ultima.study import Grid, Row, Study
+from tests.reproduce.study import Grid, Row, Study
 from ultima.coded import Plan, tree
 
 # (children, layers, stragglers) -> r_CR, as the paper's formula gives it.

@@ -14,7 +14,7 @@ import numpy as np
 from tests.making import BUILD, make
 from tests.reproduce.coded.logistic import decoded
 from tests.reproduce.partial.workload import Values
-from tests.reproduce.ultima.study import Grid, Row, Study
+from tests.reproduce.study import Grid, Row, Study
 from ultima.coded import Plan
 
 SEED, DRAWN, SIZE, WIDTH = 2, 200, 240, 50

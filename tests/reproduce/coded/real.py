@@ -12,7 +12,7 @@ import numpy as np
 
 from tests.reproduce.coded.trainer import stalls
 from tests.reproduce.partial.trainers import Trainers, trainers
-from tests.reproduce.ultima.study import Grid, Row, Study, at_least
+from tests.reproduce.study import Grid, Row, Study, at_least
 from ultima.coded import Plan
 
 WORKERS, ELEMENTS, STEPS, SEED = 12, 5001, 200, 5

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from tests.reproduce.coded.virtual import Model, tree_times
-from tests.reproduce.ultima.study import Grid, Row, Study
+from tests.reproduce.study import Grid, Row, Study
 from ultima.coded import tree
 
 STEPS, SEED = 2500, 1

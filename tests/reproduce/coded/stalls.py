@@ -11,7 +11,7 @@ from tests.reproduce.coded import steps
 from tests.reproduce.coded.logistic import Logistic, Shares
 from tests.reproduce.partial import blocking, learning
 from tests.reproduce.partial.workload import Values
-from tests.reproduce.ultima.study import Grid, Plot, Row, Study
+from tests.reproduce.study import Grid, Plot, Row, Study
 from ultima.coded import Plan
 
 RANKS, PROBABILITY, SEED = 8, 0.1, 7

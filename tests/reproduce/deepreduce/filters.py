@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from tests.reproduce.ultima.study import Grid, Plot, Row, Study
+from tests.reproduce.study import Grid, Plot, Row, Study
 from ultima.sparse import bloom, decode, encode, parse, top_entries
 
 SIZE, RATIO, SEEDS = 36_864, 0.01, 8

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tests.reproduce.ultima.study import Grid, Row, Study
+from tests.reproduce.study import Grid, Row, Study
 from ultima.sparse import decode, encode, parse, top_entries
 
 SIZE, RATIO, SEEDS = 36_864, 0.01, 10

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from tests.reproduce.study import Grid, Row, Study
 from tests.reproduce.ultima.hadamard import Net, images
-from tests.reproduce.ultima.study import Grid, Row, Study
 from ultima.sparse import Feedback, decode, encode
 from ultima.sparse.kernels import Floats
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from tests.lab.cluster import Cluster
 from tests.lab.lab import Lab, unavailable
 from tests.reproduce.deepreduce.rank import ELEMENTS, ROUNDS, SUMMED, WAYS
-from tests.reproduce.ultima.study import ROOT, Grid, Row, Study
+from tests.reproduce.study import ROOT, Grid, Row, Study
 
 HOSTS, RATE_MBIT, LIMIT_S = 4, 100, 150.0
 SMALL, OURS = "BF-P0 and QSGD", "delta and QSGD"

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.reproduce.ultima.study import Grid, Row, Study
+from tests.reproduce.study import Grid, Row, Study
 from ultima.sparse import encode, fit, kernels, top_entries
 
 # Of the paper's LSTM for next word prediction: 4,053,428 parameters. One-dimensional tensors are sent as they are.

@@ -7,7 +7,7 @@ import numpy as np
 
 from tests.reproduce.partial import blocking, learning, theory, workload
 from tests.reproduce.partial.tasks import Digits, Hyperplane
-from tests.reproduce.ultima.study import Grid, Plot, Row, Study
+from tests.reproduce.study import Grid, Plot, Row, Study
 
 POLICIES = ("full", "majority", "solo")
 SEEDS = (1, 2, 3)

@@ -11,7 +11,7 @@ import numpy as np
 from tests.reproduce.eager.skew import ITERATIONS, SEEDS, drawn_bound, judge
 from tests.reproduce.partial.trainer import Plane
 from tests.reproduce.partial.trainers import Trainers, trainers
-from tests.reproduce.ultima.study import Grid, Row, Study
+from tests.reproduce.study import Grid, Row, Study
 
 RANKS, STEP_S, PERIOD_S = 8, 0.010, 0.110
 POLICIES = ("full", "majority", "solo")

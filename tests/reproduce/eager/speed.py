@@ -7,7 +7,7 @@ import numpy as np
 
 from tests.reproduce.partial import blocking, workload
 from tests.reproduce.partial.workload import Values
-from tests.reproduce.ultima.study import Grid, Plot, Row, Study
+from tests.reproduce.study import Grid, Plot, Row, Study
 
 BASE_MS, HYPERPLANE_STEPS = 325.0, 48 * 16
 EXTRA_MS = (200, 300, 400)

@@ -16,7 +16,7 @@ from tests.reproduce.partial.trainer import Plane
 from tests.reproduce.partial.workload import Values
 from tests.reproduce.rna import accuracy, cost, speed
 from tests.reproduce.rna import real as rna_real
-from tests.reproduce.ultima.study import Study
+from tests.reproduce.study import Study
 
 SEED = 11  # of every random draw here, where no other is named
 

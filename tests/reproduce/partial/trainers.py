@@ -15,7 +15,7 @@ from typing import Any
 
 from tests.answers import Ended, Silent, next_lines
 from tests.e2e.hosts import Hosts, running
-from tests.reproduce.ultima.study import ROOT
+from tests.reproduce.study import ROOT
 
 TRAINER = "tests.reproduce.partial.trainer"
 START_S = 60.0

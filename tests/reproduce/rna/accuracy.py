@@ -10,7 +10,7 @@ import numpy as np
 from tests.reproduce.partial import blocking, learning, rounds, workload
 from tests.reproduce.partial.tasks import Digits
 from tests.reproduce.partial.workload import Values
-from tests.reproduce.ultima.study import Grid, Plot, Row, Study
+from tests.reproduce.study import Grid, Plot, Row, Study
 
 SEEDS = (1, 2, 3)
 RANKS, BASE_MS, OP_MS = 8, 20.0, 2.0

@@ -11,7 +11,7 @@ import numpy as np
 from tests.bench.probe import measure
 from tests.reproduce.partial import rounds, workload
 from tests.reproduce.rna.probes import HIGH_MS, LOW_MS, NODES
-from tests.reproduce.ultima.study import Grid, Row, Study
+from tests.reproduce.study import Grid, Row, Study
 from ultima import UltimaError
 
 DAEMONS, OPS = 8, 300

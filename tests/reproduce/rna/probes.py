@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from tests.reproduce.partial import rounds, theory, workload
-from tests.reproduce.ultima.study import Grid, Plot, Row, Study
+from tests.reproduce.study import Grid, Plot, Row, Study
 
 NODES, LOW_MS, HIGH_MS = 100, 10.0, 50.0
 CHOICES = (1, 2, 3, 4)

@@ -11,7 +11,7 @@ import numpy as np
 
 from tests.reproduce.partial import rounds, theory, workload
 from tests.reproduce.partial.trainers import trainers
-from tests.reproduce.ultima.study import Grid, Row, Study
+from tests.reproduce.study import Grid, Row, Study
 
 RANKS = 8
 BASE_S, EXTRA_S, SECONDS, SEED = 0.1, 0.1, 20.0, 9

@@ -9,7 +9,7 @@ import numpy as np
 
 from tests.reproduce.partial import blocking, rounds, workload
 from tests.reproduce.partial.workload import Values
-from tests.reproduce.ultima.study import Grid, Row, Study
+from tests.reproduce.study import Grid, Row, Study
 from ultima.speed_groups.grouping import groups, iteration_time
 
 RANKS, STEPS, SEED = 8, 4000, 3

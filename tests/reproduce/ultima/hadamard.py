@@ -17,7 +17,7 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
-from tests.reproduce.ultima.study import ROOT, Grid, Row, Study
+from tests.reproduce.study import ROOT, Grid, Row, Study
 
 Values = npt.NDArray[np.float64]
 SEEDS = (1, 2, 3)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import statistics
 
-from tests.reproduce.ultima.study import Grid, Plot, Row, Study, line_fit, simulate
+from tests.reproduce.study import Grid, Plot, Row, Study, line_fit, simulate
 
 HOSTS = 6
 PAPER_S = {1: 913.71, 3: 430.88, 5: 284.56}

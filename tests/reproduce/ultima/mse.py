@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from tests.reproduce.ultima.study import Grid, Row, Study
+from tests.reproduce.study import Grid, Row, Study
 
 Values = npt.NDArray[np.float64]
 PAPER = {"ring": 14.55, "parameter server": 9.90, "TAR": 2.47}

@@ -15,7 +15,7 @@ import statistics
 from tests.bench.gang import GangError
 from tests.bench.rig import OWN, Rig, Series
 from tests.lab.lab import unavailable
-from tests.reproduce.ultima.study import Grid, Plot, Row, Study, at_least, at_most
+from tests.reproduce.study import Grid, Plot, Row, Study, at_least, at_most
 
 HOSTS, RATE, SIZE = 4, 400.0, 4 * 65536
 LOSSES = (0.0, 0.01, 0.1, 1.0)

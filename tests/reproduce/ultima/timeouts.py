@@ -9,7 +9,7 @@ from __future__ import annotations
 import statistics
 from itertools import pairwise
 
-from tests.reproduce.ultima.study import (
+from tests.reproduce.study import (
     BEST_EFFORT,
     END_DEADLINE,
     END_EARLY,

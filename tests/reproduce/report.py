@@ -10,8 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.reproduce.ultima.study import Grid, Plot, Row, Study
+from tests.reproduce.study import Grid, Plot, Row, Study
 
+POINTS_MAX = 200  # of a line of a plot: more than its pixels show, and the file of a plot stays small
+MARKED_MAX = 50  # each point has a mark of its own
 WIDTH = 120  # of a line of a document, as tests/test_architecture.py has it
 
 
@@ -64,6 +66,13 @@ def plain(grid: Grid) -> str:
     return "\n".join([grid.title, *lines])
 
 
+def thinned(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """At most POINTS_MAX of them, evenly by their place, with the first and the last."""
+    if len(points) <= POINTS_MAX:
+        return points
+    return [points[at * (len(points) - 1) // (POINTS_MAX - 1)] for at in range(POINTS_MAX)]
+
+
 def draw(plot: Plot, folder: Path) -> Path:
     import matplotlib
 
@@ -75,7 +84,8 @@ def draw(plot: Plot, folder: Path) -> Path:
     figure, axes = pyplot.subplots(figsize=(5.4, 3.2), layout="constrained")
     for name, (x, y) in plot.lines.items():
         shown = [(a, b) for a, b in zip(x, y, strict=True) if not math.isnan(b) and (b > 0 or not plot.log_y)]
-        axes.plot([a for a, _ in shown], [b for _, b in shown], marker="o", label=name)
+        few = thinned(shown)
+        axes.plot([a for a, _ in few], [b for _, b in few], marker="o" if len(shown) <= MARKED_MAX else "", label=name)
     axes.set_xscale("log" if plot.log_x else "linear")
     axes.set_yscale("log" if plot.log_y else "linear")
     if not plot.log_y:

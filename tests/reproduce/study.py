@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.making import BUILD, make
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True)

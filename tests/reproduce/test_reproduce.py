@@ -3,6 +3,7 @@
 
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,9 @@ import numpy as np
 import pytest
 
 from tests.bench.rig import OWN, Series
-from tests.reproduce.ultima import hadamard, incast, mse, report, table1, timeouts
-from tests.reproduce.ultima.study import Grid, Plot, Row, Study, World, at_least, at_most, line_fit
+from tests.reproduce import main, report
+from tests.reproduce.study import ROOT, Grid, Plot, Row, Study, World, at_least, at_most, line_fit
+from tests.reproduce.ultima import hadamard, incast, mse, table1, timeouts
 from tests.sim.test_sim import built, run
 
 
@@ -155,6 +157,17 @@ def test_page__holds_every_row_and_plot(tmp_path: Path) -> None:
     assert "**0 pass, 1 FAIL, 0 not tested.**" in text
     assert "![t](p.svg)" in text and "| 1 | 2 |" in text
     assert report.draw(study.plots[0], tmp_path).read_text().startswith("<?xml")
+    study.plots.append(Plot("q", "t", "x", "y", {"l": (list(range(20_000)), [float(at) for at in range(20_000)])}))
+    assert report.draw(study.plots[1], tmp_path).stat().st_size < 30_000
+
+
+def test_thinned__keeps_both_ends_and_few_points_as_they_are() -> None:
+    few = [(float(at), 0.0) for at in range(report.POINTS_MAX)]
+    assert report.thinned(few) == few and report.thinned([]) == []
+    many = [(float(at), 2.0 * at) for at in range(10 * report.POINTS_MAX + 3)]
+    found = report.thinned(many)
+    assert len(found) == report.POINTS_MAX and (found[0], found[-1]) == (many[0], many[-1])
+    assert set(found) < set(many) and found == sorted(found)
 
 
 def test_simulator__controlled_worlds() -> None:
@@ -179,3 +192,31 @@ def test_simulator__controlled_worlds() -> None:
     assert slowest[1] > 2 * slowest[0]
     wrong = run(program, "--study", "loss=1")
     assert wrong.returncode == 2 and "loss=1" in wrong.stderr and "loss_ppm" in wrong.stderr
+
+
+@pytest.mark.parametrize("paper", main.PAPERS)
+def test_papers__each_study_is_there_and_has_a_page(paper: str) -> None:
+    known = main.PAPERS[paper].studies
+    assert all(callable(main.study_of(paper, name)) for name in known)
+    figures = json.loads((ROOT / f"docs/reproduction/{paper}.json").read_text())
+    assert {study["name"] for study in figures["studies"]} == set(known)
+
+
+def test_main__runs_what_is_asked_for_and_tells_of_what_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def study_of(paper: str, name: str) -> Callable[[], Study]:
+        def fails() -> Study:
+            raise OSError("no lab")
+
+        return fails if name == "real" else lambda: Study(name, f"Study {name}", "How.")
+
+    monkeypatch.setattr(main, "study_of", study_of)
+    assert main.main(["rna", "--only", "real", "probes", "--out", str(tmp_path)]) == 1
+    said = capsys.readouterr()
+    assert "== Study probes" in said.out and said.err == "real: no lab\n"
+    assert "make reproduce-rna" in (tmp_path / "rna.md").read_text()
+    assert [study["name"] for study in json.loads((tmp_path / "rna.json").read_text())["studies"]] == ["probes"]
+    with pytest.raises(SystemExit, match="2"):
+        main.main(["rna", "--only", "table1"])
+    assert "table1" in capsys.readouterr().err
