@@ -41,9 +41,7 @@ def _parse() -> argparse.Namespace:
     effort.add_argument("--quick", action="store_true", help="a smoke: few ops, fewer cases")
     effort.add_argument("--long", action="store_true", help="2000 ops of Ultima's a case, 300 of Gloo's")
     parser.add_argument("--json", type=Path, default=report.ROOT / "build/bench", metavar="FOLDER")
-    parser.add_argument(
-        "--plots", type=Path, metavar="FOLDER", help="docs/plots by default; of --quick and --case build/bench"
-    )
+    parser.add_argument("--plots", type=Path, metavar="FOLDER", help="where --json goes by default")
     options = parser.parse_args()
     if options.case and not set(options.only) <= set(CASED):
         parser.error(f"--case is for --only {' or '.join(CASED)}, not for {' '.join(options.only)}")
@@ -100,9 +98,8 @@ def main() -> int:
     counted = report.verdicts(tables)
     console.print(", ".join(f"{count} {name}" for name, count in counted.items()))
     console.print(f"Figures: {report.write_json(tables, facts, options.json)}")
-    folder = options.plots or (options.json if options.quick or options.case else report.ROOT / "docs/plots")
     stamp = f"{facts['date']}, {facts['commit']}, {facts['cores']} cores of {facts['cpu']}"
-    for path in plots.draw(tables, folder, stamp):
+    for path in plots.draw(tables, options.plots or options.json, stamp):
         console.print(f"Plot: {path}")
     wrong = sum(one.wrong for table in tables for found in table.cases.values() for one in found.values())
     return 1 if wrong or len(tables) < len(options.only) else 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The figures of a run as plots, for docs/plots. SVG, with nothing in it that changes when the figures do not."""
+"""The figures of a run as plots. SVG, with nothing in it that changes when the figures do not."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from tests.bench.studies import Table
 
 COLOURS = {"gloo cubic": "#c44e52", "gloo bbr": "#dd8452", "ultima": "#4c72b0"}
 LABELS = {"gloo cubic": "Gloo, cubic", "gloo bbr": "Gloo, bbr", "ultima": "Ultima"}
+
+STEP = 1.05  # from a point of a tail to the next, in what is left of the ops: evenly on a logarithmic axis
 
 # Not times of Ultima's beside those of Gloo.
 UNDRAWN = ("fair", "overhead")
@@ -80,8 +82,14 @@ def _tails(table: Table, path: Path, stamp: str) -> Path:
 
 
 def _exceeded(one: Series) -> tuple[list[float], list[float]]:
+    """Times and the share of ops that took longer; of thousands of ops some hundred points, the longest ones all."""
     ordered = sorted(one.us)
-    return [us / 1e3 for us in ordered], [1 - at / len(ordered) for at in range(len(ordered))]
+    count, shown = len(ordered), list[int]()
+    left = count
+    while left:
+        shown.append(count - left)
+        left = min(left - 1, int(left / STEP))
+    return [ordered[at] / 1e3 for at in shown], [1 - at / count for at in shown]
 
 
 def _save(figure: object, path: Path, stamp: str) -> Path:

@@ -303,6 +303,14 @@ def test_report__shows_writes_and_draws(tmp_path: Path) -> None:
     assert "Ultima" in (tmp_path / "loss.svg").read_text()
 
 
+def test_exceeded__has_the_longest_ops_and_some_of_the_others() -> None:
+    few = plots._exceeded(Series(OWN, [3000.0, 1000.0, 2000.0]))
+    assert few == ([1.0, 2.0, 3.0], [1.0, pytest.approx(2 / 3), pytest.approx(1 / 3)])
+    times, shares = plots._exceeded(Series(OWN, [1000.0 * us for us in range(100_000)]))
+    assert len(times) < 250 and times[0] == 0 and times[-20:] == [float(ms) for ms in range(99_980, 100_000)]
+    assert all(share == pytest.approx(1 - ms / 100_000) for ms, share in zip(times, shares, strict=True))
+
+
 class _Fake:
     """A contender whose results are wrong in one element, and whose peers' time is up after |rounds|."""
 
