@@ -82,7 +82,7 @@ check: setup
 	@.ci/arm64
 	@.ci/torches
 	@.ci/lint
-	@ULTIMA_FUZZ_SECONDS=$(FUZZ_SECONDS) $(PYTEST) -q -m "check and not long" --durations=15 $(ARGS)
+	@ULTIMA_FUZZ_SECONDS=$(FUZZ_SECONDS) $(PYTEST) -q $(BESIDE) -m "check and not long" --durations=40 $(ARGS)
 
 prove: setup
 	@$(MAKE) -s -j$(JOBS) -C transport_c prove $(ARGS)
