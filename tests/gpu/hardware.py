@@ -80,7 +80,7 @@ class Fake:
                 inner.allreduce([mine]).wait()
                 return mine
 
-        fake = FakeGloo(self.cuda, Exchange(), remembers=group.rank() == 1)  # type: ignore[arg-type]
+        fake = FakeGloo(self.cuda, Exchange(), group.rank())  # type: ignore[arg-type]
 
         def allreduce(tensors: Any, opts: Any = None) -> Any:
             one = tensors if isinstance(tensors, torch.Tensor) else tensors[0]

@@ -20,6 +20,7 @@ import ultima
 import ultima.torch
 from tests.torch.cases import part_of
 from tests.torch.in_turn import in_turn
+from tests.torch.shapes import shaped
 
 RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 MOVED = (torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.uint8, torch.bool, torch.complex64)
@@ -443,6 +444,7 @@ SHARED: tuple[Callable[[], dict[str, Any]], ...] = (
     moved,
     reduced,
     odd,
+    shaped,
     laid,
     expanded,
     inference,

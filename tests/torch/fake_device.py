@@ -6,7 +6,8 @@ stream alone. So whoever forgets to wait for an event finds old values, or sends
 until the test lets it go. Reading values (`tolist`, `item`) waits for the current stream, as on a real one.
 
 `FakeGloo` does to such tensors what torch's Gloo does to those on CUDA: it reads them behind the stream that is current
-when it is called, writes on a stream of its own, and its wait has the stream of the waiter wait for that one.
+when it is called, writes on a stream of its own, and its wait has the stream of the waiter wait for that one. Where
+Gloo would take the address of such a tensor for one of the host's, `FakeGloo` raises AssertionError.
 """
 
 from __future__ import annotations
@@ -206,7 +207,8 @@ class OnDevice(torch.Tensor):
         plain = [each.as_subclass(torch.Tensor) if isinstance(each, OnDevice) else each for each in args]
         if name in READS:
             stream.synchronize()
-            return getattr(plain[0], name)(*plain[1:], **kwargs)
+            found = getattr(plain[0], name)(*plain[1:], **kwargs)
+            return found.clone() if name == "cpu" else found
         if name == "__get__" or name in AT_ONCE or (name == "contiguous" and plain[0].is_contiguous()):
             return cls._on(cuda, func(*plain, **kwargs))
         if name in ("clone", "contiguous"):
@@ -271,10 +273,11 @@ class FakeFuture(torch.futures.Future):  # type: ignore[type-arg]
 
 
 class Exchange:
-    """Sums what |world| ranks bring to each of their collectives, counted from 0."""
+    """Sums what |world| ranks bring to each collective, counted from 0. `sent`: what is on its way to them."""
 
     def __init__(self, world: int) -> None:
         self._world = world
+        self.sent: list[SimpleQueue[tuple[int, torch.Tensor]]] = [SimpleQueue() for _ in range(world)]
         self._changed = threading.Condition()
         self._brought: dict[int, list[torch.Tensor]] = {}
 
@@ -288,13 +291,44 @@ class Exchange:
 
 
 class FakeGloo:
-    """All-reduces of tensors on a `FakeCuda`, one rank's. |remembers|: its wait has the stream wait that was current at
-    the call, not that of the waiter: torch has done both.
+    """What Gloo does with tensors on a `FakeCuda`, one rank's. The wait of rank 1 has the stream wait that was current
+    at the call, not that of the waiter: torch has done both.
     """
 
-    def __init__(self, cuda: FakeCuda, exchange: Exchange, remembers: bool = False) -> None:
-        self._cuda, self._exchange, self._remembers = cuda, exchange, remembers
+    def __init__(self, cuda: FakeCuda, exchange: Exchange, rank: int) -> None:
+        self._cuda, self._exchange, self._rank = cuda, exchange, rank
         self._numbers = itertools.count()
+
+    def send(self, tensors: list[torch.Tensor], to: int, tag: int) -> Any:
+        (tensor,) = _on_host(tensors)
+        self._exchange.sent[to].put((self._rank, tensor.clone()))
+        return SimpleNamespace(wait=lambda: True)
+
+    def recv(self, tensors: list[torch.Tensor], source: int, tag: int) -> Any:
+        return self.recv_anysource(tensors, tag)
+
+    def recv_anysource(self, tensors: list[torch.Tensor], tag: int) -> Any:
+        (tensor,) = _on_host(tensors)
+        work = SimpleNamespace(source=None)
+
+        def wait() -> bool:
+            work.source, values = self._exchange.sent[self._rank].get(timeout=LONG_S)
+            tensor.copy_(values)
+            return True
+
+        work.wait, work._source_rank = wait, lambda: work.source
+        return work
+
+    def allgather_coalesced(self, outputs: list[list[torch.Tensor]], inputs: list[torch.Tensor], opts: Any) -> Any:
+        mine = torch.cat([tensor.reshape(-1) for tensor in _on_host(inputs)])
+        rows = mine.new_zeros(len(outputs), mine.numel())
+        rows[self._rank] = mine
+        rows = self._exchange.sum(next(self._numbers), rows)
+        sizes = [tensor.numel() for tensor in inputs]
+        for row, targets in zip(rows, outputs, strict=True):
+            for target, values in zip(_on_host(targets), row.split(sizes), strict=True):
+                target.copy_(values.view(target.shape))
+        return SimpleNamespace(wait=lambda: True)
 
     def allreduce(self, tensors: Sequence[torch.Tensor], opts: Any) -> Any:
         if opts.reduceOp == dist.ReduceOp.AVG:
@@ -318,10 +352,15 @@ class FakeGloo:
 
         def wait() -> bool:
             thread.join(LONG_S)
-            (caller if self._remembers else self._cuda.current_stream()).wait_event(back[0])
+            (caller if self._rank == 1 else self._cuda.current_stream()).wait_event(back[0])
             return True
 
         return SimpleNamespace(wait=wait)
+
+
+def _on_host(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+    assert not any(isinstance(tensor, OnDevice) for tensor in tensors), "Gloo takes this for an address of the host's"
+    return tensors
 
 
 class Card(CudaDevice):
@@ -343,7 +382,7 @@ class Rank:
         self.card = Card()
         self.cuda = self.card.fake
         self.group = FakeGroup(daemon.connect(rank, arena="1M"))
-        self.group._inner = FakeGloo(self.cuda, exchange, remembers=rank == 1)  # type: ignore[assignment]
+        self.group._inner = FakeGloo(self.cuda, exchange, rank)  # type: ignore[assignment]
 
     def tensor(self, *values: float) -> OnDevice:
         return self.cuda.tensor(torch.tensor(values))

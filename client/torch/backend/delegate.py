@@ -52,6 +52,14 @@ DELEGATED = {
 # Between two ranks, and no business of the others.
 PEER_TO_PEER = frozenset({"recv", "recv_anysource", "send"})
 
+# One tensor of these has as many elements as the other ones of all ranks together. Shapes do not matter to NCCL, and
+# SyncBatchNorm gathers into (1, n); Gloo takes the first dimension for the number of ranks times that of the other one.
+COUNTED = frozenset({"_allgather_base", "_reduce_scatter_base"})
+
+# Gloo copies tensors from an accelerator to the host and back, but not in these: there it takes the address of such a
+# tensor for one of the host's (ProcessGroupGloo.cpp, `send`, `recv`, `recvAnysource` and `allgather_coalesced`).
+OF_THE_HOST = PEER_TO_PEER | {"allgather_coalesced"}
+
 
 class _Gloo(ProcessGroupGloo):
     """Gloo's group, as |owner| has it. Torch's `_set_pg_timeout` tells this one alone, and it passes that on."""
@@ -123,8 +131,11 @@ class DelegatingProcessGroup(dist.ProcessGroup):
         return self._gloo
 
     def _call_gloo(self, name: str, *args: Any, **named: Any) -> Work:
-        """Calls Gloo's collective |name|."""
-        work: Work = getattr(self._gloo, DELEGATED.get(name, name))(*args, **named)
+        """Calls Gloo's collective |name|, of contiguous tensors."""
+        inner = DELEGATED.get(name, name)
+        if inner in COUNTED:
+            args, named = tuple(map(_run, args)), {word: _run(each) for word, each in named.items()}
+        work: Work = getattr(self._gloo, inner)(*args, **named)
         return work
 
     # Torch would keep these four in the backend that it was not given.
@@ -142,6 +153,11 @@ class DelegatingProcessGroup(dist.ProcessGroup):
 
     def setGroupDesc(self, desc: str) -> None:
         self._group_desc = desc
+
+
+def _run(given: Any) -> Any:
+    taken = isinstance(given, torch.Tensor) and given.layout is torch.strided and given.is_contiguous()
+    return given.view(-1) if taken else given
 
 
 def _delegating(name: str, inner: str) -> Any:

@@ -98,17 +98,20 @@ def packed_in_place(tensor: torch.Tensor, copies: Copies) -> torch.Tensor:
     return _run(run)
 
 
-def plain(given: Any, copies: Copies | None) -> Any:
+def plain(given: Any, copies: Copies | None, on_host: bool = False) -> Any:
     """|given|, a tensor or lists of them, for a library that takes memory as it lies: where elements do not lie in
-    their order, or are kept as other numbers than they are, a copy. With |copies| the library writes, and they name
-    what must go back. Raises as `check_written`.
+    their order, or are kept as other numbers than they are, a copy; if |on_host|, also where they lie on a device, once
+    its current stream has come so far. With |copies| the library writes, and they name what must go back. Raises as
+    `check_written`.
     """
     if isinstance(given, (list, tuple)):
-        return [plain(each, copies) for each in given]
+        return [plain(each, copies, on_host) for each in given]
     if not isinstance(given, torch.Tensor) or given.layout is not torch.strided:
         return given
     target = given.detach()
     run = target.resolve_conj().resolve_neg().contiguous()
+    if on_host and not run.is_cpu:
+        run = run.cpu()
     if run is target:
         return given
     if copies is not None:

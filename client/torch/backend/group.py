@@ -62,7 +62,7 @@ from ultima.torch.backend.order import Order
 from ultima.torch.backend.receipt_log import ReceiptLog
 from ultima.torch.backend.rendezvous import Meeting, meet
 from ultima.torch.backend.staging import StagedWork, Stages
-from ultima.torch.backend.work import BY_WORK, Failed, Finishers, Part, UltimaWork
+from ultima.torch.backend.work import BY_WORK, Failed, Finishers, Part, Received, UltimaWork
 
 NAME = "ultima"
 SMALL_BYTES = 1 << 20
@@ -340,6 +340,9 @@ class UltimaProcessGroup(NativeProcessGroup):
         finish = copier(copies) if copies else None
         work = UltimaWork(tensors, parts, finish, self.log, self._finishers, self._order)
         return self._sent(work, asynchronous, _small(parts))
+
+    def _received(self, tensors: list[torch.Tensor], work: Work, copies: Copies) -> Work:
+        return Received(tensors, work, copier(copies), self.log, self._finishers)
 
     def _sent(self, work: UltimaWork, asynchronous: bool, small: bool = False) -> Work:
         """|work|, to whose caller it is left to wait or not if |asynchronous|."""

@@ -29,7 +29,7 @@ import ultima
 from ultima.base.errors import DeadlineExceeded, Desync
 from ultima.torch.backend.accelerator import devices_of
 from ultima.torch.backend.accompanied import Accompanied, Line, in_words, note_of
-from ultima.torch.backend.delegate import DELEGATED, PEER_TO_PEER
+from ultima.torch.backend.delegate import DELEGATED, OF_THE_HOST, PEER_TO_PEER
 from ultima.torch.backend.elements import (
     PIECE_BYTES_MAX,
     Copies,
@@ -66,17 +66,24 @@ class NativeProcessGroup(FormsProcessGroup):
         """How long an op may take, as `ultima` wants it, when its call said |timeout|."""
         raise NotImplementedError
 
+    def _received(self, tensors: list[torch.Tensor], work: Work, copies: Copies) -> Work:
+        """A Work of its own whose result is |tensors| once torch's |work| has ended and |copies| were made."""
+        raise NotImplementedError
+
     def _call_gloo(self, name: str, *args: Any, **named: Any) -> Work:
         """Gloo's collective |name|, once the ranks have met to do the same. Gloo takes memory for a run of elements,
         whatever the strides: it gets only such memory. What comes first among the arguments is what it writes.
         """
-        if name in PEER_TO_PEER:
-            return super()._call_gloo(name, *args, **named)
         given = (*args, *named.values())
+        on_host = name in OF_THE_HOST and bool(devices_of(given))
+        if name in PEER_TO_PEER:
+            return self._with_a_peer(name, args, named) if on_host else super()._call_gloo(name, *args, **named)
         opts = next((each for each in given if hasattr(each, "asyncOp")), None)
         result, copies = args[0] if args and args[0] is not opts else [], Copies()
-        taken = [plain(each, None if at else copies) for at, each in enumerate(args)]
-        more = {word: plain(each, None if word.startswith("input") else copies) for word, each in named.items()}
+        taken = [plain(each, None if at else copies, on_host) for at, each in enumerate(args)]
+        more = {
+            word: plain(each, None if word.startswith("input") else copies, on_host) for word, each in named.items()
+        }
         begin, job = partial(super()._call_gloo, name, *taken, **more), self._live_job()
         if job is None and not copies:
             return begin()
@@ -89,6 +96,14 @@ class NativeProcessGroup(FormsProcessGroup):
         return self._work(
             [result] if isinstance(result, torch.Tensor) else result, [part], copies, opts is None or opts.asyncOp
         )
+
+    def _with_a_peer(self, name: str, args: Sequence[Any], named: dict[str, Any]) -> Work:
+        """Sends or receives a tensor on an accelerator, through memory of the host."""
+        copies = None if name == "send" else Copies()
+        taken = [plain(each, copies, on_host=True) for each in args]
+        more = {word: plain(each, copies, on_host=True) for word, each in named.items()}
+        work = super()._call_gloo(name, *taken, **more)
+        return work if copies is None else self._received([target for target, _ in copies], work, copies)
 
     def broadcast(self, tensors: Any, opts: Any = None, *more: Any, **named: Any) -> Work:  # type: ignore[override]
         """Gives every rank the tensor of rank |opts.rootRank|, in place."""

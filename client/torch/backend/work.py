@@ -356,6 +356,26 @@ class UltimaWork(Work):
             return told
 
 
+class Received(UltimaWork):
+    """What another rank sends, received by torch's |work| in other memory first. It stands alone: who waits for what
+    was called later does not wait for it, since the other rank may send it later still.
+    """
+
+    def __init__(
+        self,
+        tensors: list[Any],
+        work: Work,
+        copy_back: Callable[[], None],
+        log: ReceiptLog,
+        finishers: Finishers,
+    ) -> None:
+        super().__init__(tensors, [TorchPart(work)], copy_back, log, finishers)
+        self._work = work
+
+    def _source_rank(self) -> int:
+        return self._work._source_rank()
+
+
 def _complete(source: torch.futures.Future[None] | None) -> None:
     if source is not None:
         source.set_result(None)

@@ -47,7 +47,7 @@ def test_reduce_scatter__every_type_and_operation(ranks: list[Outcome]) -> None:
         assert found["ops"] == found["calls"], "on shared hosts too"
 
 
-@pytest.mark.parametrize("case", ["odd", "laid", "expanded", "inference", "left", "coalesced"])
+@pytest.mark.parametrize("case", ["odd", "shaped", "laid", "expanded", "inference", "left", "coalesced"])
 def test_forms(ranks: list[Outcome], where: str, case: str) -> None:
     for outcome in ranks:
         expected = ["large"] if case == "odd" and where == "one host" else []  # right, but by Gloo, in no pieces

@@ -13,7 +13,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
-from torch._C._distributed_c10d import AllreduceOptions  # noqa: E402
+from torch._C._distributed_c10d import AllgatherOptions, AllreduceOptions  # noqa: E402
 
 import ultima  # noqa: E402  # only where torch is
 from tests.torch.fake_device import Rank, two_ranks  # noqa: E402
@@ -335,6 +335,48 @@ def test_average_hook__is_bounded_on_an_accelerator_too(ranks: list[Rank]) -> No
         return [tensor.tolist()[0], here.group.asked, here.group.log.last(1)[0].complete]
 
     assert on_all(ranks, act) == [[0.5, [(COUNT, None, None)], True]] * 2
+
+
+# What Gloo takes for memory of the host
+
+
+def test_peers__tensors_on_a_device_go_through_the_host(ranks: list[Rank]) -> None:
+    """What is sent is what a slow kernel writes first; what is received comes before whoever waits, strided memory too.
+    An average that was called after a receive does not wait for it.
+    """
+
+    def act(rank: int, here: Rank) -> Any:
+        group = here.group
+        if rank == 0:
+            tensor = filled(here, COUNT, -1.0)
+            go = here.cuda.kernel(lambda: tensor.as_subclass(torch.Tensor).fill_(7.0))
+            threading.Timer(A_WHILE_S, go.set).start()
+            sent = group.send([tensor], 1, 0)
+            mean = filled(here, 3, 0.0)
+            average_hook(group, Bucket(mean)).wait()  # type: ignore[arg-type]
+            group.send([here.tensor(1.0, 2.0)], 1, 0)
+            sent.wait()
+            return mean.tolist()
+        tensor, memory = filled(here, COUNT, -1.0), filled(here, 4, 99.0)
+        group.recv([tensor], 0, 0).wait()
+        found = [sorted(set(tensor.tolist()))]
+        late = group.recv_anysource([memory[::2]], 0)
+        mean = filled(here, 3, 1.0)
+        average_hook(group, Bucket(mean)).wait()  # type: ignore[arg-type]
+        late.wait()
+        return [*found, memory.tolist(), late._source_rank(), mean.tolist()]
+
+    assert on_all(ranks, act) == [[0.5] * 3, [[7.0], [1.0, 99.0, 2.0, 99.0], 0, [0.5] * 3]]
+
+
+def test_allgather_coalesced__of_tensors_on_a_device_goes_through_the_host(ranks: list[Rank]) -> None:
+    def act(rank: int, here: Rank) -> Any:
+        given = [here.tensor(1.0 + rank, 2.0), here.tensor(10.0 * rank)]
+        outputs = [[here.tensor(0.0, 0.0), here.tensor(0.0)] for _ in range(2)]
+        here.group.allgather_coalesced(outputs, given, AllgatherOptions()).wait()
+        return [[tensor.tolist() for tensor in row] for row in outputs]
+
+    assert on_all(ranks, act) == [[[[1.0, 2.0], [0.0]], [[2.0, 2.0], [10.0]]]] * 2
 
 
 # What the driver refuses
