@@ -2,8 +2,9 @@
 """`ultima.sparse.Feedback` for a gradient on an accelerator: the memory is there, and so is the choice. Only entries
 cross to the host.
 
-The arithmetic is that of `Feedback` to the bit, so that a checkpoint of one goes on in the other. In torch's own
-operations: they run on whatever device the gradient is, the CPU among them, where the tests hold it against `Feedback`.
+The arithmetic is that of `Feedback` to the bit, so that a checkpoint of one goes on in the other; a NaN remains a NaN,
+with other bits where the device's arithmetic gives its own (CUDA: 0x7fffffff). In torch's own operations: they run on
+whatever device the gradient is, the CPU among them, where the tests hold it against `Feedback`.
 """
 
 from __future__ import annotations
