@@ -17,6 +17,7 @@ import re
 import subprocess
 import sys
 import time
+import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,11 +28,12 @@ from rich.table import Table
 
 from ultima.demo.cluster import Cluster
 from ultima.launch.processes import dies_with_parent, free_port
+from ultima.torch.tested import NEWEST, OLDEST, warn_of
 
 ROOT = Path(__file__).resolve().parents[2]
 WORLD = 2
 NO_GPU = 3
-CHECKS = ("pinning", "values", "staging", "streams", "between", "ddp", "selection", "fsdp")
+CHECKS = ("pinning", "values", "staging", "streams", "between", "collectives", "ddp", "selection", "fsdp")
 TESTS = "tests"  # those marked `gpu`, by pytest
 # All of it within five minutes: what has not begun by then is not begun.
 LIMIT_S = 280.0
@@ -39,17 +41,19 @@ CHECK_S = 60.0
 TESTS_S = 120.0
 # What a rank says beside figures.
 WORDS = {"check", "rank", "ok", "seconds", "wrong", "trace"}
+OUTPUT_CHARACTERS = 20_000  # of what pytest or a rank prints, in the JSON
 
 
 @dataclass
 class Row:
-    """What became of one check. |said|: the lines of its ranks."""
+    """What became of one check. |said|: the lines of its ranks. |output|: all that was printed, where that helps."""
 
     name: str
     ok: bool = False
     wrong: list[str] = field(default_factory=list)
     seconds: float = 0.0
     said: list[dict[str, Any]] = field(default_factory=list)
+    output: list[str] = field(default_factory=list)
 
     def figures(self) -> str:
         """Rank 0's."""
@@ -85,6 +89,7 @@ def _pair(names: list[str], fake: bool, cluster: Cluster, until: float) -> list[
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": str(port),
             "OMP_NUM_THREADS": "1" if fake else "4",
+            "PYTHONFAULTHANDLER": "1",
             "ULTIMA_SOCKET": str(cluster.sockets[rank]),
         }
         command = [sys.executable, "-W", "ignore", "-m", "tests.gpu.checks", *["--fake"] * fake, *names]
@@ -108,8 +113,9 @@ def _pair(names: list[str], fake: bool, cluster: Cluster, until: float) -> list[
                     break
             elif ended or time.monotonic() - changed > CHECK_S or time.monotonic() > until:
                 how = "its ranks ended" if ended else "it did not end in time"
-                last = "; ".join(log.read_text(errors="replace").strip()[-300:] for log in logs)
-                rows.append(Row(names[len(rows)], wrong=[f"{how}: {last}"], said=said))
+                printed = [bounded(log.read_text(errors="replace")) for log in logs]
+                last = "; ".join(text.strip()[-300:] for text in printed)
+                rows.append(Row(names[len(rows)], wrong=[f"{how}: {last}"], said=said, output=printed))
                 break
             else:
                 time.sleep(0.05)
@@ -141,11 +147,13 @@ def run_tests(fake: bool, until: float) -> Row:
     command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider", "--rootdir", str(ROOT)]
     command += ["-c", str(ROOT / "tests/gpu/pytest.ini"), "tests/torch/backend/test_staging.py"]
     command += ["tests/torch/hooks/test_hadamard.py", "tests/torch/sparse/test_device.py"]
+    wide = {**os.environ, "COLUMNS": "500"}  # pytest cuts its summary's lines there
     try:
         limit = max(1.0, min(TESTS_S, until - time.monotonic()))
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=limit)
-    except subprocess.TimeoutExpired:
+        done = subprocess.run(command, cwd=ROOT, env=wide, capture_output=True, text=True, timeout=limit)
+    except subprocess.TimeoutExpired as error:
         row.wrong.append("they did not end in time")
+        row.output = [bounded(_text(error.stdout)), bounded(_text(error.stderr))]
         return row
     counts = {word: int(number) for number, word in re.findall(r"(\d+) (passed|failed|skipped|error)", done.stdout)}
     row.seconds = round(time.monotonic() - started, 1)
@@ -153,12 +161,39 @@ def run_tests(fake: bool, until: float) -> Row:
     row.ok = done.returncode == 0 and counts.get("skipped" if fake else "passed", 0) > 0 and set(counts) != {"error"}
     if not fake and counts.get("skipped"):
         row.ok = False
+    row.output = [bounded(done.stdout), bounded(done.stderr)]
     if not row.ok:
-        row.wrong.append((done.stdout + done.stderr).strip()[-600:])
+        row.wrong += first_failure(done.stdout) or [(done.stdout + done.stderr).strip()[-600:]]
     return row
 
 
+def first_failure(printed: str) -> list[str]:
+    """The first of the tests that pytest's summary calls failed, with its message; nothing where there is none."""
+    failed = [line for line in printed.splitlines() if line.startswith(("FAILED ", "ERROR "))]
+    return [f"first of {len(failed)}: {failed[0]}"] if failed else []
+
+
+def bounded(text: str) -> str:
+    """|text|; of a long one the beginning and the end."""
+    half = OUTPUT_CHARACTERS // 2
+    return text if len(text) <= 2 * half else f"{text[:half]}\n[{len(text) - 2 * half} characters]\n{text[-half:]}"
+
+
+def _text(printed: str | bytes | None) -> str:
+    return printed.decode(errors="replace") if isinstance(printed, bytes) else printed or ""
+
+
+def release_note(version: str) -> str:
+    """What is to be said of torch |version|: nothing if it is one of those that were tested."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        warn_of(version)
+    return f"torch {version} is outside {OLDEST} to {NEWEST}, with which Ultima is tested" if told else ""
+
+
 def show(rows: list[Row], device: str, console: Console) -> None:
+    if note := release_note(torch.__version__):
+        console.print(note, markup=False, highlight=False)
     table = Table(title=f"{device}, torch {torch.__version__}")
     for column in ("check", "", "seconds", "figures of rank 0"):
         table.add_column(column, overflow="fold")
@@ -185,7 +220,8 @@ def main(arguments: list[str]) -> int:
     rows = run_checks([name for name in CHECKS if name in names], asked.fake, until)
     rows += [run_tests(asked.fake, until)] if TESTS in names else []
     show(rows, device, Console(width=120 if not sys.stdout.isatty() else None))
-    told = {"device": device, "torch": torch.__version__, "ok": all(row.ok for row in rows)}
+    note = release_note(torch.__version__)
+    told = {"device": device, "torch": torch.__version__, "note": note, "ok": all(row.ok for row in rows)}
     asked.json.parent.mkdir(parents=True, exist_ok=True)
     asked.json.write_text(json.dumps({**told, "checks": [vars(row) for row in rows]}, indent=1) + "\n")
     print(f"{sum(row.ok for row in rows)} of {len(rows)} right; {asked.json} has the figures")
