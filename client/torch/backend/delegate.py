@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import weakref
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -75,14 +76,19 @@ class _Gloo(ProcessGroupGloo):
             owner._timeout = timeout
 
 
-class _StandIn(Backend):
+class PythonBackend(Backend):
+    """A backend in Python, with none of what torch asks for by properties: its own ones ask for the same names again,
+    without end (2.14).
+    """
+
+    supports_abort_hooks = supports_coalescing = supports_completion_hooks = supports_reconfigure = False
+    supports_shrinking = supports_splitting = supports_window = _supports_time_estimate = False
+
+
+class _StandIn(PythonBackend):
     """What torch finds where it keeps the backends of a group. From 2.14 on it asks there for rank and size, and since
     2.15 for more, when a group is made. It does nothing and owns no threads.
     """
-
-    # Torch's own properties ask for these names again, without end (2.14).
-    supports_abort_hooks = supports_coalescing = supports_completion_hooks = supports_reconfigure = False
-    supports_shrinking = supports_splitting = supports_window = _supports_time_estimate = False
 
     def getBackendName(self) -> str:
         return "ultima"
@@ -160,15 +166,21 @@ def _run(given: Any) -> Any:
     return given.view(-1) if taken else given
 
 
-def _delegating(name: str, inner: str) -> Any:
-    def collective(self: DelegatingProcessGroup, *args: Any, **named: Any) -> Work:
-        return self._call_gloo(name, *args, **named)
+def give_collectives(kind: type, names: Mapping[str, str], call: str, whose: str) -> None:
+    """Gives |kind| a method for each of |names|: torch's name of a collective, and that of what does it, |whose|. Such
+    a method calls the one named |call|, with torch's name and all that it was given.
+    """
+    for name, inner in names.items():
+        setattr(kind, name, _collective(name, f"{kind.__name__}.{name}", call, f"{whose} `{inner}`."))
 
-    collective.__name__ = name
-    collective.__qualname__ = f"{DelegatingProcessGroup.__name__}.{name}"
-    collective.__doc__ = f"Gloo's `{inner}`."
+
+def _collective(name: str, qualified: str, call: str, does: str) -> Callable[..., Work]:
+    def collective(self: Any, *args: Any, **named: Any) -> Work:
+        work: Work = getattr(self, call)(name, *args, **named)
+        return work
+
+    collective.__name__, collective.__qualname__, collective.__doc__ = name, qualified, does
     return collective
 
 
-for _name, _inner in DELEGATED.items():
-    setattr(DelegatingProcessGroup, _name, _delegating(_name, _inner))
+give_collectives(DelegatingProcessGroup, DELEGATED, "_call_gloo", "Gloo's")

@@ -9,15 +9,14 @@ before 2.14, where a plugin can return nothing else, such a group is refused.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import torch.distributed as dist
-from torch._C._distributed_c10d import Backend, Work
+from torch._C._distributed_c10d import Work
 
 from ultima.base.errors import InvalidArgument
-from ultima.torch.backend.delegate import NEEDS_STAND_IN
+from ultima.torch.backend.delegate import NEEDS_STAND_IN, PythonBackend, give_collectives
 
 if TYPE_CHECKING:
     from ultima.torch.backend.group import UltimaProcessGroup
@@ -50,12 +49,8 @@ _held: set[UltimaBackend] = set()
 """Torch holds the C++ half of a backend alone; with its last reference in Python the other half would be gone."""
 
 
-class UltimaBackend(Backend):
+class UltimaBackend(PythonBackend):
     """The backend of some kinds of device in a group of torch's: |group| does its collectives."""
-
-    # Torch's own properties ask for these names again, without end (2.14).
-    supports_abort_hooks = supports_coalescing = supports_completion_hooks = supports_reconfigure = False
-    supports_shrinking = supports_splitting = supports_window = _supports_time_estimate = False
 
     def __init__(self, group: UltimaProcessGroup) -> None:
         super().__init__(group.rank(), group.size())
@@ -70,6 +65,10 @@ class UltimaBackend(Backend):
 
     _set_default_timeout = set_timeout
 
+    def _call_group(self, name: str, *args: Any, **named: Any) -> Work:
+        work: Work = getattr(self.group, FORWARDED[name])(*args, **named)
+        return work
+
     def abort(self) -> None:
         self.group.abort()
         _held.discard(self)
@@ -79,19 +78,7 @@ class UltimaBackend(Backend):
         _held.discard(self)
 
 
-def _forwarding(name: str, inner: str) -> Callable[..., Work]:
-    def collective(self: UltimaBackend, *args: Any, **named: Any) -> Work:
-        work: Work = getattr(self.group, inner)(*args, **named)
-        return work
-
-    collective.__name__ = name
-    collective.__qualname__ = f"{UltimaBackend.__name__}.{name}"
-    collective.__doc__ = f"The group's `{inner}`."
-    return collective
-
-
-for _name, _inner in FORWARDED.items():
-    setattr(UltimaBackend, _name, _forwarding(_name, _inner))
+give_collectives(UltimaBackend, FORWARDED, "_call_group", "The group's")
 
 
 def has_other_backends(depth: int) -> bool:

@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 from tests.torch.ranks import run_ranks  # noqa: E402
 from ultima.demo.cluster import Cluster  # noqa: E402
 from ultima.torch.backend.delegate import NEEDS_STAND_IN  # noqa: E402
-from ultima.torch.backend.mixed import FORWARDED  # noqa: E402
+from ultima.torch.backend.mixed import FORWARDED, UltimaBackend  # noqa: E402
 
 MODULE = "tests.torch.mixed"
 
@@ -57,6 +57,20 @@ def test_mixed__ours_beside_another_backend(cluster: Cluster) -> None:
 def test_mixed__the_other_backend_gets_its_device(cluster: Cluster) -> None:
     results = on_two(cluster, "other_way")
     check(results, [{"all_reduce": [3.0] * 4, "ops": 0}] * 2, "cpu:gloo,cuda:ultima")
+
+
+@pytest.mark.parametrize(("name", "inner"), FORWARDED.items())
+def test_mixed__passes_on_all_that_it_was_given(name: str, inner: str) -> None:
+    class Group:
+        def __getattr__(self, called: str) -> Any:
+            return lambda *args, **named: (called, args, named)
+
+    class Holder:
+        group, _call_group = Group(), UltimaBackend._call_group
+
+    method = getattr(UltimaBackend, name)
+    assert method(Holder(), [1], "two", opts=3) == (inner, ([1], "two"), {"opts": 3})
+    assert method.__name__ == name and inner in method.__doc__
 
 
 def test_mixed__leaves_no_collective_to_its_base() -> None:
