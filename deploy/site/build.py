@@ -24,18 +24,51 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "How it works": ("transport", "protocol", "decisions", "performance"),
     "Reproductions": (),  # docs/reproduction
     "Manual pages": (),
-    "Project": ("torch_compliance", "changelog"),
+    "Project": ("contributing", "fast_path", "torch_compliance", "changelog"),
+}
+# Pages that lie outside of docs/, and where the site has them.
+ELSEWHERE = {
+    "README.md": "index.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+    "transport_c/PROTOCOL.md": "protocol.md",
+    "transport_c/README.md": "fast_path.md",
 }
 LOADS = {"script": ("src",), "img": ("src",), "iframe": ("src",), "source": ("src", "srcset"), "use": ("href",)}
 LINKS_THAT_LOAD = ("stylesheet", "icon", "preload", "prefetch", "preconnect", "modulepreload", "manifest")
 
 
+def placed(name: str, text: str) -> str:
+    """The |text| of the page |name| of the repository, with links as they must be on the site. A link to a file that
+    is no page there becomes plain text.
+    """
+
+    def on_site(path: str) -> str | None:
+        return ELSEWHERE.get(path) or (path.removeprefix("docs/") if path.startswith("docs/") else None)
+
+    def there(link: str) -> str | None:
+        file, hash_, anchor = link.partition("#")
+        if not file or re.match(r"[a-z]+:", link):
+            return link
+        target = on_site(os.path.normpath(os.path.join(os.path.dirname(name), file)))
+        here = os.path.dirname(on_site(name) or name)
+        return None if target is None else os.path.relpath(target, here or ".") + hash_ + anchor
+
+    def marked(found: re.Match[str]) -> str:
+        link = there(found[2])
+        return found[1] if link is None else f"[{found[1]}]({link})"
+
+    text = re.sub(r"\[([^\[\]]*)\]\(([^)\s]+)\)", marked, text)
+    return re.sub(r'(?<=src=")[^"]+', lambda found: there(found[0]) or found[0], text)
+
+
 def collect(source: Path) -> None:
     """Puts all pages below |source|, with links as they must be there."""
     shutil.copytree(ROOT / "docs", source)
-    (source / "index.md").write_text(re.sub(r"(\]\(|src=\")docs/", r"\1", (ROOT / "README.md").read_text()))
-    shutil.copy(ROOT / "transport_c/PROTOCOL.md", source / "protocol.md")
-    shutil.copy(ROOT / "CHANGELOG.md", source / "changelog.md")
+    for page in source.rglob("*.md"):
+        page.write_text(placed(f"docs/{page.relative_to(source)}", page.read_text()))
+    for name, page_name in ELSEWHERE.items():
+        (source / page_name).write_text(placed(name, (ROOT / name).read_text()))
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run([sys.executable, str(ROOT / "deploy/man/pages.py"), folder], check=True)
         (source / "man").mkdir()

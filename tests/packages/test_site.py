@@ -56,6 +56,19 @@ def test_navigation__a_page_without_a_place_is_an_error(site: ModuleType, tmp_pa
         site.navigation(tmp_path)
 
 
+def test_placed__links_lead_to_where_the_site_has_the_page(site: ModuleType) -> None:
+    rows = [
+        ("README.md", "[a](docs/install.md#x) ![b](docs/plots/tta.png)", "[a](install.md#x) ![b](plots/tta.png)"),
+        ("README.md", "[a](examples/ddp.py) [b](CONTRIBUTING.md)", "a [b](contributing.md)"),
+        ("transport_c/README.md", "[a](PROTOCOL.md#life) [b](../docs/log/x.md)", "[a](protocol.md#life) [b](log/x.md)"),
+        ("docs/log/x.md", "[a](../plots/p.svg) [b](../../README.md)", "[a](../plots/p.svg) [b](../index.md)"),
+        ("docs/x.md", "[a](#own) [b](https://x.org/)", "[a](#own) [b](https://x.org/)"),
+        ("README.md", '<img src="docs/plots/tta.png">', '<img src="plots/tta.png">'),
+    ]
+    for name, text, wanted in rows:
+        assert site.placed(name, text) == wanted
+
+
 @pytest.mark.check
 def test_site__is_built_without_a_warning(tmp_path: Path) -> None:
     command = [sys.executable, str(ROOT / "deploy/site/build.py"), str(tmp_path)]
