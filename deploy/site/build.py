@@ -24,7 +24,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "How it works": ("transport", "protocol", "decisions", "performance"),
     "Reproductions": (),  # docs/reproduction
     "Manual pages": (),
-    "Project": ("contributing", "fast_path", "torch_compliance", "changelog"),
+    "Project": ("contributing", "tests", "fast_path", "torch_compliance", "changelog"),
 }
 # Pages that lie outside of docs/, and where the site has them.
 ELSEWHERE = {
@@ -33,6 +33,7 @@ ELSEWHERE = {
     "CHANGELOG.md": "changelog.md",
     "transport_c/PROTOCOL.md": "protocol.md",
     "transport_c/README.md": "fast_path.md",
+    "tests/README.md": "tests.md",
 }
 LOADS = {"script": ("src",), "img": ("src",), "iframe": ("src",), "source": ("src", "srcset"), "use": ("href",)}
 LINKS_THAT_LOAD = ("stylesheet", "icon", "preload", "prefetch", "preconnect", "modulepreload", "manifest")
