@@ -20,7 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 SECTIONS: dict[str, tuple[str, ...]] = {
     "Use": ("install", "recipes", "pytorch", "pytorch_hooks", "slow_trainers", "partial", "sparse", "coded"),
-    "Choose": ("migration", "faq"),
+    "Choose": ("comparison", "migration", "faq"),
     "Operate": ("operations", "failures", "security"),
     "How it works": ("transport", "protocol", "decisions", "performance"),
     "Reproductions": (),  # docs/reproduction
