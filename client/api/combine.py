@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a rank combines the gradients that it gave and that no op has taken yet (SPEC 3c, 4 of section 6).
+"""How a rank combines the gradients that it gave and that no op has taken yet (docs/papers.md, sections 2.4 and 3.2).
 
     sum        eager-SGD: they are added up
     weighted   RNA: their mean with weights t - t_oldest + 1, t the rank's own step; those more than eta steps older

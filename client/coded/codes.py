@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Codes: how the children of one parent share its data, so that the parent needs only some of them (SPEC 4a).
+"""Codes: how the children of one parent share its data, so that the parent needs only some of them (docs/papers.md,
+section 4.1).
 
 The data of a parent is cut into n parts, as many as it has children. With g_k the gradient of part k, child i sends
 m_i = sum over k of B[i, k] g_k. The parent looks for coefficients a, zero for the s children that are late, such that
@@ -124,8 +125,8 @@ def linear(children: int, stragglers: int) -> Code:
 
 
 def _orthogonal(h: Matrix) -> Matrix:
-    """B with ones on its diagonal, s + 1 entries a row, and rows orthogonal to those of |h|, of shape (s, n) (SPEC 4a,
-    Tandon's Algorithm 2).
+    """B with ones on its diagonal, s + 1 entries a row, and rows orthogonal to those of |h|, of shape (s, n) (Tandon's
+    Algorithm 2; docs/papers.md, section 4.1).
     """
     late, children = h.shape
     encoding = np.zeros((children, children))
@@ -144,7 +145,7 @@ def _cyclic(children: int, stragglers: int) -> Matrix:
     numbers odd, or both even, no choice of s real rows leaves it out. There another vector v without a zero is
     orthogonal to H, and column k of B is divided by v_k, which turns v into ones. Entries of v that differ in size
     enlarge the rounding, so v is the projection of alternating signs on all that is orthogonal to H. (With one wave of
-    the highest frequency, as SPEC 4a has it, the amplification is 2 to 8 times larger.)
+    the highest frequency the amplification is 2 to 8 times larger.)
     """
     n, s, at = children, stragglers, np.arange(children)
     pairs, single = divmod(s, 2)

@@ -24,7 +24,8 @@ CODES = ("auto", *codes.KINDS)
 
 @dataclass(frozen=True)
 class Plan:
-    """Who computes which data, so that the sum over all data is exact although ranks are late (SPEC 4).
+    """Who computes which data, so that the sum over all data is exact although ranks are late (docs/papers.md, section
+    4).
 
     workers: ranks that compute. stragglers: how many children of any one parent may be late. children: None for the
     *star*, in which every host owns a shard of the gradient and is the parent of all workers for it; a number n for the

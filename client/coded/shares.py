@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lists of data with coefficients: how they are cut, handed down and joined (CR.Allocate, SPEC 4a).
+"""Lists of data with coefficients: how they are cut, handed down and joined (CR.Allocate, docs/papers.md, section 4.3).
 
 A row (start, stop, coefficient) stands for the data points from start up to, not including, stop, whose gradients are
 multiplied by the coefficient. A list of rows is cut as if its points stood one after the other.

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which ranks belong together: RNA's rule for a cluster that mixes fast machines with slow ones (SPEC 3a, "Hierarchy").
+"""Which ranks belong together: RNA's rule for a cluster that mixes fast machines with slow ones (docs/papers.md,
+section 3.4).
 
 A probabilistic choice of the initiator hides slowness that comes and goes. It cannot hide a machine that is always
 slow, so ranks are grouped by speed first: with zeta the gap between the slowest and the fastest mean iteration time and

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RNA's controller (SPEC 3a): finds for each op of a partial job, under the policy PROBE, the rank that starts it.
+"""RNA's controller (docs/papers.md, section 3.1): finds for each op of a partial job, under the policy PROBE, the rank
+that starts it.
 
 The role falls to the daemon of the lowest live rank, as each daemon sees for itself who is alive; nobody is elected and
 nothing is handed over. For the op that comes next on its own engine the controller draws q ranks, probes each with the

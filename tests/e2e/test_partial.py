@@ -60,7 +60,9 @@ def heard(job: Job) -> Callable[[], bool]:
 
 
 def test_figure_7(four: Hosts) -> None:
-    """SPEC 2c. P1 gives 4, P0 misses it and keeps 6; 6 + 10 go with P1's 8. Then once more, P0 absent twice."""
+    """docs/papers.md, section 2.6. P1 gives 4, P0 misses it and keeps 6; 6 + 10 go with P1's 8. Then once more, P0
+    absent twice.
+    """
     said = Options(policy="majority", policy_seed=seed_of(2, [1, 1, 1, 1]))
     with ranks(four[:2], options=said) as (late, first):
         value, receipt = reduce(first, 4)
@@ -185,7 +187,9 @@ def test_every_gradient_is_in_one_op(four: Hosts, policy: str) -> None:
 
 
 def test_rna__one_thread_computes_while_another_communicates(four: Hosts) -> None:
-    """SPEC 3c's weights over real slots: while no op comes three gradients become one. Then both threads at once."""
+    """The weights of docs/papers.md, section 3.5, over real slots: while no op comes three gradients become one. Then
+    both threads at once.
+    """
     said = Options(policy="quorum", quorum=2, eta=3)
     with ranks(four[:2], options=said) as (job, other):
         mine = job.partial(local_reduce="weighted", divisor="none")

@@ -263,7 +263,7 @@ def test_fresh__worlds_that_nobody_has_drawn(which: str) -> None:
     (8, 10000, 250), *(pytest.param(*each, marks=pytest.mark.check) for each in ((8, 10000, 1000), (32, 1000, 64))),
 ])  # fmt: skip
 def test_skew__who_waits_for_whom(ranks: int, step_us: int, ops: int) -> None:
-    """SPEC 2b, E1: what each policy makes a rank wait, and how many are active. The majority's rank is drawn."""
+    """Claim E1: what each policy makes a rank wait, and how many are active. The majority's rank is drawn."""
     (program,) = built("sim")
     result = run(program, "--skew", f"ranks={ranks}", f"step_us={step_us}", f"ops={ops}")
     assert result.returncode == 0, told(result)

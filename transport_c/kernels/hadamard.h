@@ -27,7 +27,7 @@ typedef struct ut_hadamard_block {
 } ut_hadamard_block;
 
 /* The 64 signs of row |row|, columns 64 |word| .. 64 |word| + 63, least significant bit first; a set bit is a minus.
- * They are splitmix64 of the key and a counter (SPEC 1a.7 asks for a pseudorandom function). */
+ * They are splitmix64 of the key and a counter (docs/papers.md, section 1.7). */
 static inline uint64_t ut_hadamard_signs(uint64_t key, uint32_t row, uint32_t word)
 {
     return ut_mix(key + (((uint64_t)row << 32 | word) + 1) * UT_MIX_STEP);

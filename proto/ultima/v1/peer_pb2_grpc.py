@@ -150,10 +150,10 @@ class PeerServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Probe(self, request, context):
-        """RNA's probe (SPEC 3a): asks whether a rank has a gradient for the op with this number. The answer comes when the
-        rank has one; it is EXPIRED when that op has started or is past, and UNKNOWN_RANK when the rank is not alive on the
-        called host. The caller's deadline bounds the wait. NOT_FOUND: there is no such life of the job here. Read-only:
-        asking twice, or giving up, changes nothing.
+        """RNA's probe (docs/papers.md, section 3.1): asks whether a rank has a gradient for the op with this number. The
+        answer comes when the rank has one; it is EXPIRED when that op has started or is past, and UNKNOWN_RANK when the
+        rank is not alive on the called host. The caller's deadline bounds the wait. NOT_FOUND: there is no such life of
+        the job here. Read-only: asking twice, or giving up, changes nothing.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -62,10 +62,10 @@ class PeerServiceStub:
     a value.
     """
     Probe: grpc.UnaryUnaryMultiCallable[ultima.v1.peer_pb2.ProbeRequest, ultima.v1.peer_pb2.ProbeResponse]
-    """RNA's probe (SPEC 3a): asks whether a rank has a gradient for the op with this number. The answer comes when the
-    rank has one; it is EXPIRED when that op has started or is past, and UNKNOWN_RANK when the rank is not alive on the
-    called host. The caller's deadline bounds the wait. NOT_FOUND: there is no such life of the job here. Read-only:
-    asking twice, or giving up, changes nothing.
+    """RNA's probe (docs/papers.md, section 3.1): asks whether a rank has a gradient for the op with this number. The
+    answer comes when the rank has one; it is EXPIRED when that op has started or is past, and UNKNOWN_RANK when the
+    rank is not alive on the called host. The caller's deadline bounds the wait. NOT_FOUND: there is no such life of
+    the job here. Read-only: asking twice, or giving up, changes nothing.
     """
     Activate: grpc.UnaryUnaryMultiCallable[ultima.v1.peer_pb2.ActivateRequest, ultima.v1.peer_pb2.ActivateResponse]
     """Makes the called host the initiator of an op. Idempotent: an op starts once. FAILED_PRECONDITION: the op is not the
@@ -128,10 +128,10 @@ class PeerServiceAsyncStub(PeerServiceStub):
     a value.
     """
     Probe: grpc.aio.UnaryUnaryMultiCallable[ultima.v1.peer_pb2.ProbeRequest, ultima.v1.peer_pb2.ProbeResponse]  # type: ignore[assignment]
-    """RNA's probe (SPEC 3a): asks whether a rank has a gradient for the op with this number. The answer comes when the
-    rank has one; it is EXPIRED when that op has started or is past, and UNKNOWN_RANK when the rank is not alive on the
-    called host. The caller's deadline bounds the wait. NOT_FOUND: there is no such life of the job here. Read-only:
-    asking twice, or giving up, changes nothing.
+    """RNA's probe (docs/papers.md, section 3.1): asks whether a rank has a gradient for the op with this number. The
+    answer comes when the rank has one; it is EXPIRED when that op has started or is past, and UNKNOWN_RANK when the
+    rank is not alive on the called host. The caller's deadline bounds the wait. NOT_FOUND: there is no such life of
+    the job here. Read-only: asking twice, or giving up, changes nothing.
     """
     Activate: grpc.aio.UnaryUnaryMultiCallable[ultima.v1.peer_pb2.ActivateRequest, ultima.v1.peer_pb2.ActivateResponse]  # type: ignore[assignment]
     """Makes the called host the initiator of an op. Idempotent: an op starts once. FAILED_PRECONDITION: the op is not the
@@ -227,10 +227,10 @@ class PeerServiceServicer(metaclass=abc.ABCMeta):
         request: ultima.v1.peer_pb2.ProbeRequest,
         context: _ServicerContext,
     ) -> typing.Union[ultima.v1.peer_pb2.ProbeResponse, collections.abc.Awaitable[ultima.v1.peer_pb2.ProbeResponse]]:
-        """RNA's probe (SPEC 3a): asks whether a rank has a gradient for the op with this number. The answer comes when the
-        rank has one; it is EXPIRED when that op has started or is past, and UNKNOWN_RANK when the rank is not alive on the
-        called host. The caller's deadline bounds the wait. NOT_FOUND: there is no such life of the job here. Read-only:
-        asking twice, or giving up, changes nothing.
+        """RNA's probe (docs/papers.md, section 3.1): asks whether a rank has a gradient for the op with this number. The
+        answer comes when the rank has one; it is EXPIRED when that op has started or is past, and UNKNOWN_RANK when the
+        rank is not alive on the called host. The caller's deadline bounds the wait. NOT_FOUND: there is no such life of
+        the job here. Read-only: asking twice, or giving up, changes nothing.
         """
 
     @abc.abstractmethod

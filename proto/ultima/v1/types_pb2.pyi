@@ -453,9 +453,9 @@ class JobOptions(google.protobuf.message.Message):
     early_percent: builtins.int
     """Share of t_C, in percent, that is waited after the last packets of all senders were seen, 1 to 100. Default: 10."""
     t_b_ns: builtins.int
-    """Hard bound of a stage (SPEC t_B) in ns; 0, the default: measured; -1: off."""
+    """Hard bound of a stage (t_B) in ns; 0, the default: measured; -1: off."""
     t_c_ns: builtins.int
-    """Expected time of a stage (SPEC t_C) in ns; 0, the default: measured; -1: no early end."""
+    """Expected time of a stage (t_C) in ns; 0, the default: measured; -1: no early end."""
     delay_target_ns: builtins.int
     """Queueing delay that the congestion control aims for, in ns; 0, the default: its own choice."""
     revision: builtins.int

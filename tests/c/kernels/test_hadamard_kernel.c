@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The Hadamard transform against its definition and the vectors of SPEC 1c, on every instruction set of this CPU. A
- * wrong butterfly shows against the definition; a wrong sign, scale or row in the vectors; an instruction set that adds
- * in another order as a bit; a store past a row's end in the bytes between rows.
+ * The Hadamard transform against its definition and the examples of docs/papers.md, section 1.9, on every instruction
+ * set of this CPU. A wrong butterfly shows against the definition; a wrong sign, scale or row in the vectors; an
+ * instruction set that adds in another order as a bit; a store past a row's end in the bytes between rows.
  */
 #define _DEFAULT_SOURCE
 #include "check.h"
@@ -49,7 +49,7 @@ static ut_hadamard_block column_of(uint32_t rows, uint64_t key)
     return (ut_hadamard_block){.rows = rows, .columns = 1, .stride = 4, .key = key, .scale = 1 / sqrtf((float)rows)};
 }
 
-/* ---- SPEC 1c: n = 8, x = 1 .. 8, s = (+,-,+,+,-,+,-,-) ---- */
+/* ---- docs/papers.md, section 1.9: n = 8, x = 1 .. 8, s = (+,-,+,+,-,+,-,-) ---- */
 
 enum { SPEC_MINUS = 0xd2 };
 static const float SPEC_X[8] = {1, 2, 3, 4, 5, 6, 7, 8};
@@ -118,7 +118,7 @@ static void hadamard__unbiased_over_all_signs(void)
     }
 }
 
-/* ---- SPEC 1b U11: a spike in the tail of 1024 elements, the tail lost ---- */
+/* ---- claim U11: a spike in the tail of 1024 elements, the tail lost ---- */
 
 /* Without a transform the last |k| elements are zero: nearly all of the energy is gone. With it each loses a little. */
 static void hadamard__tail_spike(void)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The sparse kernels: every instruction set against a twin that is written differently here, round trips of any
- * support, and the vectors of SPEC 5c. A lane too few or too many, a tie taken out of order, a remainder that is off by
- * the divisor, or a code that another host would read differently shows as another bit.
+ * support, and the examples of docs/papers.md, section 5.9. A lane too few or too many, a tie taken out of order, a
+ * remainder that is off by the divisor, or a code that another host would read differently shows as another bit.
  */
 #define _DEFAULT_SOURCE
 #include "check.h"
@@ -226,7 +226,7 @@ static void indices__come_back(void)
     }
 }
 
-/* SPEC 5c: a 0, b 10, c 11. */
+/* docs/papers.md, section 5.9: a 0, b 10, c 11. */
 static void ut_prefix__spec_vector(void)
 {
     static const char text[] = "aaaabaacaabaa";
@@ -275,7 +275,7 @@ static void ut_bloom__spec_vectors(void)
         CHECK_EQ(ut_bloom_members(bits, 13, 2, 16, back, N), 9);
         CHECK_BYTES(back, positives, sizeof positives);
     }
-    /* The conflict sets of SPEC 5c: 8 and 0 stand alone, and 9 and 14 follow whatever is drawn. */
+    /* The sets of docs/papers.md, section 5.9: 8 and 0 stand alone, and 9 and 14 follow whatever is drawn. */
     uint32_t scratch[200];
     unsigned others[16] = {0};
     CHECK(ut_bloom_choose_words(9, 13, 2) <= 200);

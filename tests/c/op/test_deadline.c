@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How long a stage may take: SPEC 1c's vectors for t_B and t_C, the Timeout field's edges, and a sorted list as the
- * second opinion.
+ * How long a stage may take: the examples of docs/papers.md, section 1.9, the Timeout field's edges, and a sorted list
+ * as the second opinion.
  */
 #include "check.h"
 
@@ -97,7 +97,7 @@ static void ut_median__even_and_odd(void)
     CHECK_EQ(ut_median(one, 0), 0);
 }
 
-/* SPEC 1c in milliseconds: before 50, alpha 0.95. */
+/* docs/papers.md, section 1.9, in milliseconds: before 50, alpha 0.95. */
 static void ut_t_c__spec_vectors(void)
 {
     static const struct {

@@ -49,7 +49,7 @@ static void ut_size_class__powers_of_two(void)
         CHECK_EQ(ut_size_class(rows[i].bytes), rows[i].class);
 }
 
-/* SPEC 1c: 20 ops, two stages, six hosts; the 240 times are 1 .. 240 ms, and t_B is 228. */
+/* docs/papers.md, section 1.9: 20 ops, two stages, six hosts; the 240 times are 1 .. 240 ms, and t_B is 228. */
 static void warm_up__percentile_over_hosts_and_stages(void)
 {
     ut_timing *t = fresh(6);
@@ -133,7 +133,8 @@ static void options__by_hand_and_off(void)
     free(t);
 }
 
-/* After the warm-up, with t_B and everybody's t_C at 50 ms: SPEC 1c's samples move t_C, and the median is agreed. */
+/* After the warm-up, with t_B and everybody's t_C at 50 ms: the samples of docs/papers.md, section 1.9, move t_C, and
+ * the median is agreed. */
 static void t_c__moves_from_the_agreed_median(void)
 {
     ut_timing *t = fresh(3);

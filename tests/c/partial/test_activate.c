@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Who starts an op: the vectors of SPEC 2c and 3c.
+ * Who starts an op: the examples of docs/papers.md, sections 2.6 and 3.5.
  */
 #include "check.h"
 
@@ -85,7 +85,7 @@ static uint64_t spread(uint32_t hosts, uint32_t root, uint32_t *ret_messages)
 
 static void ut_activation_children__vectors(void)
 {
-    /* SPEC 2c: (step 0) 3 -> 2; (1) 3 -> 1, 2 -> 0. */
+    /* docs/papers.md, section 2.6: (step 0) 3 -> 2; (1) 3 -> 1, 2 -> 0. */
     CHECK_HEX(ut_activation_children(4, 3, 3), 1 << 2 | 1 << 1);
     CHECK_HEX(ut_activation_children(4, 2, 3), 1 << 0);
     CHECK_HEX(ut_activation_children(4, 1, 3), 0);

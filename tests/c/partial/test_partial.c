@@ -10,7 +10,8 @@ static ut_job_options policy(unsigned which)
     return (ut_job_options){.policy = (uint8_t)which};
 }
 
-/* SPEC 2c, Fig. 7: an op starts without host 0, which comes late; its gradient of that step is added to its next. */
+/* docs/papers.md, section 2.6: an op starts without host 0, which comes late; its gradient of that step is added to its
+ * next. */
 static void partial__walk_through(void)
 {
     begin(2, 1, policy(UT_POLICY_SOLO));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * TAR's table: SPEC 1c's vectors, and for every N from 2 to 64 and every incast factor the properties that make it an
- * AllReduce.
+ * TAR's table: the examples of docs/papers.md, section 1.9, and for every N from 2 to 64 and every incast factor the
+ * properties that make it an AllReduce.
  */
 #include "check.h"
 
@@ -73,7 +73,8 @@ static void ut_schedule_tar__spec_rounds(void)
             CHECK_EQ(ut_tar_rounds(rounds[i][0], incast), rounds[i][incast]);
 }
 
-/* SPEC 1c: link (0,1) slow both ways, t = 1, T = 10, both stages: a round costs T for the whole op if it uses the link.
+/* docs/papers.md, section 1.9: link (0,1) slow both ways, t = 1, T = 10, both stages: a round costs T for the whole op
+ * if it uses the link.
  */
 static void ut_schedule_tar__slow_link(void)
 {
@@ -110,7 +111,7 @@ static void check_one(uint32_t n, uint32_t incast, uint64_t op_seq, uint64_t own
         CHECK_EQ(s->rounds, 2 * ut_tar_rounds(n, incast));
         CHECK(s->direct && s->chunks == n && s->from[n] == count * element);
         CHECK_EQ(s->own_offset, s->from[s->own]);
-        if (owners >> h & 1) { /* the bounds of SPEC 1a.2 among those that own, who take turns */
+        if (owners >> h & 1) { /* the bounds of docs/papers.md, section 1.2 among those that own, who take turns */
             uint32_t shard = (uint32_t)((place++ + op_seq) % parts);
             CHECK_EQ(s->own_offset / element, ut_shard_bound(count, parts, shard));
             CHECK_EQ((s->own_offset + s->own_bytes) / element, ut_shard_bound(count, parts, shard + 1));

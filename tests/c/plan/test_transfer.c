@@ -9,7 +9,7 @@
 
 static void ut_transfer__spec_tail_sizes(void)
 {
-    /* SPEC 1c: 25 MiB over N hosts, 1400 B payload: packets of a shard. */
+    /* docs/papers.md, section 1.9: 25 MiB over N hosts, 1400 B payload: packets of a shard. */
     CHECK_EQ(ut_slots(4369068, 1400), 3121);
     CHECK_EQ(ut_slots(6553600, 1448), 4526);
     CHECK_EQ(ut_slots(0, 1400), 0);

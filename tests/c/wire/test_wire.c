@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The wire, byte by byte: SPEC 1c's ULTIMA header, round trips, and that nothing damaged is let through.
+ * The wire, byte by byte: the header of docs/papers.md, section 1.9, round trips, and that nothing damaged is let
+ * through.
  */
 #include "check.h"
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gradients that a rank combines by itself: the vectors of SPEC 3c, to the bit, in every type."""
+"""Gradients that a rank combines by itself: the examples of docs/papers.md, section 3.5, to the bit, in every type."""
 
 import numpy as np
 import pytest
@@ -62,8 +62,9 @@ def _read(name: str, array: AnyArray) -> list[float]:
 
 
 def test_scaled_rate__rna_and_eager_sgd_take_the_same_step() -> None:
-    """SPEC 3c: {2, null, 4, 6} is a mean of 4 over three; with 3 gamma it is the step that eager-SGD takes with
-    alpha = 4 gamma: both 12 gamma."""
+    """docs/papers.md, section 3.5: {2, null, 4, 6} is a mean of 4 over three; with 3 gamma it is the step that
+    eager-SGD takes with alpha = 4 gamma: both 12 gamma.
+    """
     slots = [np.array([2.0]), None, np.array([4.0]), np.array([6.0])]
     gamma = 0.5
     mean, world = partial_result(slots, FLOAT64, "contributors"), partial_result(slots, FLOAT64, "world")

@@ -21,7 +21,9 @@ from ultima.testing import FakeDaemon
 
 
 def test_allreduce__figure_7() -> None:
-    """SPEC 2c: P1 gives 4, P0 comes too late with 6; it adds 10 and 16 goes into the next op with P1's 8."""
+    """docs/papers.md, section 2.6: P1 gives 4, P0 comes too late with 6; it adds 10 and 16 goes into the next op with
+    P1's 8.
+    """
     with slots(2, "majority", policy_seed=SEED) as (_, (late, first)):
         mine, theirs = np.array([6.0]), np.array([4.0])
         receipt = first.allreduce(theirs)
@@ -182,7 +184,9 @@ def _after_give(other: Job, job: Job, array: Any) -> Receipt:
 
 
 def test_give__pending_gradients_are_weighted() -> None:
-    """SPEC 3c, with the buffers of the arena: k=5, t={3,4,5}, g={1,2,3} gives 14/6; eta=3 drops 5 of {5,7,8,10}."""
+    """docs/papers.md, section 3.5, with the buffers of the arena: k=5, t={3,4,5}, g={1,2,3} gives 14/6; eta=3 drops 5
+    of {5,7,8,10}.
+    """
     cases = [([3, 4, 5], [1, 2, 3], 4, 14 / 6), ([3, 5], [1, 3], 4, 2.5), ([5, 7, 8, 10], [1, 2, 3, 4], 3, 24 / 7)]
     for steps, values, eta, wanted in cases:
         with slots(2, "quorum", quorum=2, eta=eta) as (_, (job, other)):

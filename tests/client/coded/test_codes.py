@@ -28,7 +28,7 @@ def can_be_had(code: Code, came: tuple[int, ...]) -> bool:
 
 
 def test_linear__of_three_is_the_paper_s() -> None:
-    """SPEC 4c: A and B, and each row of A is what the parent finds when that child is late."""
+    """docs/papers.md, section 4.6: A and B, and each row of A is what the parent finds when that child is late."""
     a, b = np.array([[0, 1, 2], [1, 0, 1], [2, -1, 0]]), np.array([[0.5, 1, 0], [0, 1, -1], [0.5, 0, 1]])
     code = codes.linear(3, 1)
     assert np.array_equal(code.encoding, b)
@@ -39,7 +39,7 @@ def test_linear__of_three_is_the_paper_s() -> None:
 
 
 def test_orthogonal__follows_tandon_s_algorithm() -> None:
-    """SPEC 4c: B and the coefficients of H = [1, 1, -2]."""
+    """B and the coefficients of H = [1, 1, -2]."""
     encoding = codes._orthogonal(np.array([[1.0, 1.0, -2.0]]))
     assert np.array_equal(encoding, [[1, -1, 0], [0, 1, 0.5], [2, 0, 1]])
     code = Code("linear", 1, encoding)
@@ -103,13 +103,13 @@ def test_amplification__is_the_largest_over_all_sets(children: int, stragglers: 
 @pytest.mark.parametrize("children, stragglers, wanted", [(3, 1, 3), (5, 2, 3), (7, 2, 4.2), (9, 4, 22.6), (10, 3, 18),
                                                           (11, 2, 6.9), (13, 4, 82), (16, 5, 366)])  # fmt: skip
 def test_amplification__is_that_of_the_specification(children: int, stragglers: int, wanted: float) -> None:
-    """SPEC 4a has these of the cyclic code."""
+    """What the cyclic code is known to have."""
     assert codes.linear(children, stragglers).amplification == pytest.approx(wanted, rel=0.02)
 
 
 @pytest.mark.parametrize("children, stragglers, spec", [(9, 1, 6.8), (7, 3, 36), (14, 4, 922), (20, 6, 2.9e4)])
 def test_amplification__is_smaller_where_columns_are_scaled(children: int, stragglers: int, spec: float) -> None:
-    """SPEC 4a scales by one wave, whose entries differ in size."""
+    """A simpler code scales by one wave, whose entries differ in size."""
     assert codes.linear(children, stragglers).amplification < spec / 2
 
 

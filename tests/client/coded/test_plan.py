@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans of coded jobs: SPEC 4c's vectors to the bit, the identity behind every exact sum, and plans that cannot be."""
+"""Plans of coded jobs: the examples of docs/papers.md, section 4.6, the identity behind every exact sum, and plans that
+cannot be.
+"""
 
 import random
 from collections.abc import Callable
@@ -23,7 +25,7 @@ NAMES = [f"{plan.workers}-{plan.stragglers}-{plan.children}-{plan.code}" for pla
     (156, 5, 12, (1, 6)), (6, 0, 2, (1, 6)), (12, 2, 3, (1, 2)), (8, 1, None, (1, 4)), (16, 3, 16, (1, 4)),
 ])  # fmt: skip
 def test_load__is_the_paper_s(workers: int, stragglers: int, children: int | None, load: tuple[int, int]) -> None:
-    """SPEC 4c and claim C1, as exact fractions; the last but one is the star's (s + 1) / N."""
+    """Claim C1, as exact fractions; the last but one is the star's (s + 1) / N."""
     assert Plan(workers, stragglers, children, virtual=True).load == Fraction(*load)
 
 
@@ -47,7 +49,7 @@ def test_keeps__are_the_specification_s(shape: tuple[int, int, int], wanted: lis
 def test_allocation__gives_everybody_as_many_points(
     size: int, workers: int, stragglers: int, children: int, points: set[int]
 ) -> None:
-    """SPEC 4c: r times d, or a point more or less where that is no whole number."""
+    """docs/papers.md, section 4.2: r times d, or a point more or less where that is no whole number."""
     plan = Plan(workers, stragglers, children, virtual=True)
     counts = {sum(stop - start for start, stop, _ in plan.allocation(rank, size)) for rank in range(1, plan.hosts)}
     assert counts == points
@@ -55,7 +57,9 @@ def test_allocation__gives_everybody_as_many_points(
 
 
 def test_allocation__of_fifteen_points_is_the_specification_s() -> None:
-    """SPEC 4c, d = 15, the paper's code, the gradient of point j (from 1) is j: who has what, and what it sends."""
+    """docs/papers.md, section 4.6, d = 15, the paper's code, the gradient of point j (from 1) is j: who has what, and
+    what it sends.
+    """
     plan, size = Plan(12, 1, 3), 15
     assert plan.code == "linear"
 

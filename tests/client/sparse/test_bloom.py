@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bloom filters and their policies, and the static Huffman code: SPEC's vectors, and what each policy promises."""
+"""Bloom filters and their policies, and the static Huffman code: the examples of docs/papers.md, section 5.9, and what
+each policy promises.
+"""
 
 import numpy as np
 import pytest

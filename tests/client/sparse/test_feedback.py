@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which entries are sent and what is kept: SPEC's vector, a twin in numpy, and that nothing is ever lost."""
+"""Which entries are sent and what is kept: the example of docs/papers.md, section 5.9, a twin in numpy, and that
+nothing is ever lost.
+"""
 
 import pickle
 from typing import Any

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Curves through sorted values: SPEC's vectors, and how near they come."""
+"""Curves through sorted values: the knot of docs/papers.md, section 5.9, and how near they come."""
 
 import numpy as np
 import pytest

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Groups of ranks by speed: the vectors of SPEC 3c, and what holds for any times."""
+"""Groups of ranks by speed: the examples of docs/papers.md, section 3.5, and what holds for any times."""
 
 import math
 from statistics import fmean

@@ -60,7 +60,7 @@ async def test_answer__waits_for_the_gradient() -> None:
 
 
 async def test_answer__expires_when_another_rank_has_started_the_op() -> None:
-    """SPEC 3c: the loser of a race."""
+    """The loser of a race (docs/papers.md, section 3.5)."""
     ready = told((EventKind.READY, 7, 0b10))
     probe = asyncio.ensure_future(ready.answer(7, lambda: 0, asyncio.get_running_loop().time() + 10))
     await asyncio.sleep(0)

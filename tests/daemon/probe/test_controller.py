@@ -18,7 +18,7 @@ from ultima.daemon.jobs.readiness import EXPIRED, READY, UNKNOWN_RANK
 from ultima.daemon.probe.controller import Calls, has_role
 from ultima.v1 import types_pb2
 
-# SPEC 3c: the first two draws for t = 0, 1, ... of seed 42 and 8 ranks.
+# docs/papers.md, section 2.6: the first two draws for t = 0, 1, ... of seed 42 and 8 ranks.
 PICKS = [(5, 7), (0, 2), (2, 7), (4, 1), (5, 3), (6, 5), (3, 6), (3, 4)]
 ORDER = [picks(42, t, 8, 8) for t in range(2)]
 
@@ -81,7 +81,7 @@ async def test_race__both_ready_at_once_and_one_wins() -> None:
 
 
 async def test_race__the_loser_is_taken_back_and_its_late_answer_is_not_heard() -> None:
-    """SPEC 3c: a reply to id 7 after id 8 opened is ignored."""
+    """A reply to number 7 after number 8 opened is ignored (docs/papers.md, section 3.5)."""
     async with stage() as s:
         first, second = await s.probes(2)
         second.say(READY)

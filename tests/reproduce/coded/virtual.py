@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CodedReduce's own model of time (SPEC 4a): how long workers compute, and how a parent receives from its children.
+"""CodedReduce's own model of time (docs/papers.md, section 4.5): how long workers compute, and how a parent receives
+from its children.
 
 A worker with d data points computes for a d seconds and an exponential time of mean d / mu more. A parent receives one
 vector at a time, in the order in which they are ready, and each takes t_c seconds. All workers begin together, and what

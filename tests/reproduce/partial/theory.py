@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the papers on partial collectives say in closed form: eager-SGD (SPEC 2) and RNA (SPEC 3)."""
+"""What eager-SGD and RNA say in closed form (docs/papers.md, sections 2 and 3)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ def splitmix64(x: int) -> int:
 
 
 def picks(seed: int, op: int, ranks: int, count: int = 1) -> list[int]:
-    """The ranks that a shared seed picks for an op: draws in order, those already drawn skipped (SPEC 2c, 3c)."""
+    """The ranks that a shared seed picks for an op: draws in order, those already drawn skipped (docs/papers.md,
+    section 2.3).
+    """
     found: list[int] = []
     draw = 0
     while len(found) < count:

@@ -4,7 +4,7 @@
 A small net in numpy, so that nothing but the losses can differ: 64-64-10 on 1,797 real images of digits, four workers.
 A tail drop takes the same last coordinates of the averaged gradient in every step, as a timeout does; a random drop
 takes others each time. Missing entries count as zero; under the transform what is left is scaled up, so that it is
-unbiased (SPEC 1a.7).
+unbiased (docs/papers.md, section 1.7).
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ def test_transform__is_to_the_bit_the_one_in_c(cross: Path) -> None:
 
 
 def test_transform__by_its_definition() -> None:
-    """SPEC 1c: x = 1 .. 8 under signs (+,-,+,+,-,+,-,-)."""
+    """docs/papers.md, section 1.9: x = 1 .. 8 under signs (+,-,+,+,-,+,-,-)."""
     signs = torch.tensor([1.0, -1, 1, 1, -1, 1, -1, -1])
     x = torch.arange(1.0, 9)
     h = torch.tensor([[(-1.0) ** bin(i & j).count("1") for j in range(8)] for i in range(8)])

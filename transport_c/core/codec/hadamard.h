@@ -5,7 +5,7 @@
  *
  * Rows are packets. A shard's slots are dealt to groups such that neighbours on the wire belong to different groups: a
  * burst of 44 lost packets costs 44 groups a row each, not one group nearly all of them. Padding would be bytes on the
- * wire for nothing, so what is left after the groups of 64 goes into smaller ones. (SPEC 1a.7.)
+ * wire for nothing, so what is left after the groups of 64 goes into smaller ones. (docs/papers.md, section 1.7.)
  */
 #ifndef UT_HADAMARD_H
 #define UT_HADAMARD_H

@@ -5,7 +5,8 @@
  * is decoded into the trainer's buffer. Groups never cross the bounds of a shard, whose owner and fate they share.
  *
  * A packet that is missing in the broadcast is a row of zeros. With k of n rows missing the others count n / (n - k)
- * times, which is unbiased over the signs (SPEC 1a.7). A group of which nothing came holds the host's own value.
+ * times, which is unbiased over the signs (docs/papers.md, section 1.7). A group of which nothing came holds the host's
+ * own value.
  */
 #include "core/base/plant.h"
 #include "core/codec/codec.h"

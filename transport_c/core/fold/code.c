@@ -104,7 +104,8 @@ static void flat(row *h, uint32_t n, uint32_t late, double *ret)
             ret[i] -= part[r] * h[r][i];
 }
 
-/* Rows of ones on the diagonal and |late| entries after it, orthogonal to those of |h| (SPEC 4a). */
+/* Rows of ones on the diagonal and |late| entries after it, orthogonal to those of |h| (docs/papers.md, section 4.1).
+ * */
 static void orthogonal(row *h, uint32_t n, uint32_t late, double *ret)
 {
     row m[MOST];

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Linear codes: how n children share the data of one parent, so that any n - s of them are enough (SPEC 4a). With g_k
- * the sum over part k of the data, child i sends the sum over k of B[i, k] g_k. From those that came the parent finds
- * coefficients a with a B = (1, ..., 1), and the sum of a_i times what i sent is that over all parts.
+ * Linear codes: how n children share the data of one parent, so that any n - s of them are enough (docs/papers.md,
+ * section 4.1). With g_k the sum over part k of the data, child i sends the sum over k of B[i, k] g_k. From those that
+ * came the parent finds coefficients a with a B = (1, ..., 1), and the sum of a_i times what i sent is that over all
+ * parts.
  *
  * ultima.coded says the same for trainers, who send by it; a test compares the two. All arithmetic is in double, by the
  * basic operations alone, so that all hosts have the same numbers.

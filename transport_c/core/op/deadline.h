@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How long a stage may take (SPEC 1a.5, 1a.6): pure functions of samples, without state. timing.c keeps the samples.
+ * How long a stage may take (docs/papers.md, sections 1.5 and 1.6): pure functions of samples, without state. timing.c
+ * keeps the samples.
  *
  * t_B is the hard bound of a stage: the 95th percentile of the times that complete stages took on all hosts in the
  * warm-up. These hold repairs, which later ones of best effort do not. Times that are close together would then be cut

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How many senders a host hears at once: the incast factor (SPEC 1a.3). The receiver enforces it: only so many senders
- * have full credit, in the order of the schedule. Each other sender has a *trickle* of a few packets until its turn
- * comes, which is when the tail (the last hundredth) of an earlier sender has been seen. Credit once granted cannot be
- * taken back, so it is never more than what the transfer still needs.
+ * How many senders a host hears at once: the incast factor (docs/papers.md, section 1.3). The receiver enforces it:
+ * only so many senders have full credit, in the order of the schedule. Each other sender has a *trickle* of a few
+ * packets until its turn comes, which is when the tail (the last hundredth) of an earlier sender has been seen. Credit
+ * once granted cannot be taken back, so it is never more than what the transfer still needs.
  *
  * A sender that is silent for a few round trips does not hold up the others: one more sender is let in for it. The
  * sender that caused most of the previous op's missing bytes is also exempt from the limit. So the factor bounds how

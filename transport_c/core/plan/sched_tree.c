@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The (n, L)-regular tree of CodedReduce (SPEC 4a), numbered breadth first. The bucket is one chunk, and host 0 is its
- * owner. In stage 1 each host sends to its parent alone. In stage 2 the result comes down the same way, but past hosts
- * that are gone for good: a host without a parent cannot help any more, and still wants the result.
+ * The (n, L)-regular tree of CodedReduce (docs/papers.md, section 4.2), numbered breadth first. The bucket is one
+ * chunk, and host 0 is its owner. In stage 1 each host sends to its parent alone. In stage 2 the result comes down the
+ * same way, but past hosts that are gone for good: a host without a parent cannot help any more, and still wants the
+ * result.
  */
 #include "core/plan/schedule.h"
 

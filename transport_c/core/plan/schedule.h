@@ -43,7 +43,8 @@ typedef struct ut_schedule {
     ut_step step[UT_STEPS_MAX];
 } ut_schedule;
 
-/* First element of shard |j| of |count| elements among |hosts|: floor(j * count / hosts) (SPEC 1a.2). j <= hosts. */
+/* First element of shard |j| of |count| elements among |hosts|: floor(j * count / hosts) (docs/papers.md, section 1.2).
+ * j <= hosts. */
 uint64_t ut_shard_bound(uint64_t count, uint32_t hosts, uint32_t j);
 /* The shard that |host| is responsible for in op |op_seq|: (host + op_seq) mod hosts, so that a bad link hurts each
  * shard in turn. If not all hosts are owners, |host| is its number among the owners, and |hosts| how many they are. */
@@ -64,9 +65,9 @@ uint32_t ut_tar_rounds(uint32_t hosts, uint32_t incast);
 uint32_t ut_tar_send_peer(uint32_t hosts, uint32_t host, uint32_t k);
 uint32_t ut_tar_receive_peer(uint32_t hosts, uint32_t host, uint32_t k);
 
-/* Transpose AllReduce (SPEC 1a.2) for |self| among |hosts|. The steps are the receives of stage 1, the sends of stage
- * 1, the sends of stage 2 and the receives of stage 2, in this order. |owners| is the mask of the hosts among which the
- * bucket is cut, not empty; the chunks of the others have 0 bytes and come last. */
+/* Transpose AllReduce (docs/papers.md, section 1.2) for |self| among |hosts|. The steps are the receives of stage 1,
+ * the sends of stage 1, the sends of stage 2 and the receives of stage 2, in this order. |owners| is the mask of the
+ * hosts among which the bucket is cut, not empty; the chunks of the others have 0 bytes and come last. */
 void ut_schedule_tar(ut_schedule *ret, uint32_t hosts, uint32_t self, uint32_t incast, uint64_t op_seq, uint64_t owners,
                      uint64_t count, size_t element_bytes);
 

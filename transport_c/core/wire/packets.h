@@ -48,7 +48,7 @@ enum ut_record_flag {
 /* Coded jobs, in a record's `submitted`: of stage 1 the sender needs nothing more. */
 enum { UT_RECORD_ENOUGH = 0x08 };
 
-/* The ULTIMA header: the paper's nine bytes (SPEC 1a.1). */
+/* The ULTIMA header: the paper's nine bytes (docs/papers.md, section 1.1). */
 typedef struct ut_ultima {
     uint16_t bucket;  /* op_seq mod 65536 */
     uint32_t offset;  /* bytes into the bucket */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * `sim --skew`: the skewed microbenchmark of eager-SGD (SPEC 2b, E1). P ranks, a host each, call every iteration one
- * after the other, a step apart; how long does a rank wait for its result, and how many have arrived when the op
- * begins, under each policy? Told as JSON, next to what follows from the step alone.
+ * `sim --skew`: the skewed microbenchmark of eager-SGD (docs/papers.md, section 2.3; claim E1). P ranks, a host each,
+ * call every iteration one after the other, a step apart; how long does a rank wait for its result, and how many have
+ * arrived when the op begins, under each policy? Told as JSON, next to what follows from the step alone.
  */
 #include "sim/byhand/byhand.h"
 #include "sim/partial/partial.h"
