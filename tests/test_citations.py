@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """What code and documents cite is there: sections of docs/papers.md, headings of other pages, claims of the papers."""
 
+import dataclasses
+import inspect
 import os
 import re
 import subprocess
 from pathlib import Path
 
 import pytest
+
+import ultima
 
 ROOT = Path(__file__).resolve().parents[1]
 PAPERS = "docs/papers.md"
@@ -15,7 +19,7 @@ KINDS = {".py", ".pyi", ".c", ".h", ".proto", ".sh", ".md", ".toml"}
 BREAK = re.compile(r"\n[ \t]*(?:\*|#|//|\|)?[ \t]*")
 NUMBERS = re.compile(r"papers\.md`?, sections? ((?:\d+(?:\.\d+)*(?:, and |, | and | to )?)+)")
 FORMER = re.compile(r"\bSPEC\b")
-NOT_IN_A_LOG = ("docs/log/", "docs/decisions.md")  # entries of the past stay as they were written
+NOT_IN_A_LOG = "docs/log/"  # entries of the past stay as they were written
 
 
 def _texts() -> dict[str, str]:
@@ -96,3 +100,30 @@ def test_links_into_a_page__lead_to_a_heading(texts: dict[str, str]) -> None:
     assert _dead_anchors("docs/planted.md", planted) == ["../e.md#gone"]
     documents = [name for name in texts if name.endswith(".md")]
     assert {name: dead for name in documents if (dead := _dead_anchors(name, texts))} == {}
+
+
+def test_glossary__is_alphabetic_and_names_what_the_interface_has(texts: dict[str, str]) -> None:
+    """A term that is looked up is found where the alphabet has it, and its name in the API is one that can be typed."""
+    glossary = " ".join(texts["docs/concepts.md"].split("## Glossary")[1].split())
+    terms = [term.lower().replace("_", "") for term in re.findall(r"\*\*([^*]+)\*\*", glossary)]
+    first = [term for term in terms if term not in ("fresh", "tc")]  # these stand beside another term
+    assert len(first) > 50 and first == sorted(first)
+    named = re.findall(r"`([^`]+)`", " ".join(re.findall(r"API: (.*?)(?= \*\*|$)", glossary)))
+    assert len(named) > 30
+    assert [name for name in named if not _is_in_the_interface(name)] == []
+
+
+def _is_in_the_interface(name: str) -> bool:
+    if options := re.match(r"Options\((.+)\)", name):
+        there = {field.name for field in dataclasses.fields(ultima.Options)}
+        return set(re.findall(r"(\w+)=", options[1])) <= there
+    if keyword := re.match(r"(?:allreduce\(\.\.\., )?(\w+)=", name):
+        return keyword[1] in inspect.signature(ultima.Job.allreduce).parameters
+    owner, _, member = name.partition("(")[0].rpartition(".")
+    if owner.startswith("ultima.torch"):  # importing torch takes seconds
+        return (
+            f'"{member}"'
+            in (ROOT / "client" / owner.removeprefix("ultima.").replace(".", "/") / "__init__.py").read_text()
+        )
+    place = {"ultima": ultima, "job": ultima.Job}.get(owner) or getattr(ultima, owner or "nothing", None)
+    return hasattr(place, member) or member in getattr(place, "__dataclass_fields__", {})

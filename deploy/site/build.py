@@ -22,7 +22,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "Use": ("install", "recipes", "pytorch", "pytorch_hooks", "slow_trainers", "partial", "sparse", "coded"),
     "Choose": ("comparison", "migration", "faq"),
     "Operate": ("operations", "failures", "security"),
-    "How it works": ("papers", "transport", "protocol", "decisions", "performance"),
+    "How it works": ("concepts", "papers", "transport", "protocol", "decisions", "performance"),
     "Reproductions": (),  # docs/reproduction
     "Manual pages": (),
     "Project": ("contributing", "tests", "fast_path", "torch_compliance", "changelog"),
