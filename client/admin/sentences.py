@@ -25,7 +25,7 @@ SLOW = 3  # times what is usual; t_B, which 19 of 20 stages stay below, is often
 _STATUS = {
     Status.COMPLETE: "complete: every element holds every rank",
     Status.PARTIAL: "partial: usable, but not every rank is in every element",
-    Status.INSUFFICIENT: "insufficient: nothing of any other {} is in it, the result is this {}'s own value",
+    Status.INSUFFICIENT: "insufficient: the result holds nothing of any other {}, it is this {}'s own value",
     Status.FAILED: "failed: there is no result",
 }
 _STATUS_WITH_POLICY = _STATUS | {
@@ -40,15 +40,15 @@ _ENDS = {
     StageEnd.NONE: "did not end",
     StageEnd.COMPLETE: "ended complete",
     StageEnd.DEADLINE: "was ended by its time limit",
-    StageEnd.ABSENT: "ended because all that was missing belongs to hosts that are gone",
+    StageEnd.ABSENT: "ended because only data of hosts that are gone was missing",
     StageEnd.EARLY: "was ended early: nearly all was there, and the rest was overdue",
 }
 _WHYS = {
-    Why.NOTHING: "for no reason that is known",
-    Why.ABSENT: "for the host is gone",
-    Why.SILENT: "for none of it ever came",
-    Why.LOST: "for it did not come through in time",
-    Why.CLOSED: "for the host went on without sending it",
+    Why.NOTHING: "for a reason that is not known",
+    Why.ABSENT: "because the host is gone",
+    Why.SILENT: "because none of it arrived",
+    Why.LOST: "because it did not arrive in time",
+    Why.CLOSED: "because the host went on without sending it",
 }
 
 
@@ -60,7 +60,7 @@ def explain(receipt: Receipt, hosts: Sequence[Host], here: int) -> list[str]:
     status = status.format(*(("host" if len(hosts) > 1 else "rank",) * 2))
     lines = [
         f"Op {receipt.op_seq}, as host {here} saw it, is {status}. It took {_ms(receipt.elapsed_s)} "
-        f"from {'its start' if with_policy else 'the first call'} on this host{_of(receipt.deadline_s)}."
+        f"from {'its start' if with_policy else 'the first call'} on this host{_deadline(receipt.deadline_s)}."
     ]
     if with_policy:
         lines += [_start(receipt, hosts), _slots(receipt)]
@@ -69,7 +69,9 @@ def explain(receipt: Receipt, hosts: Sequence[Host], here: int) -> list[str]:
     if receipt.status is not Status.FAILED and not (with_policy and receipt.complete and not receipt.nonfinite):
         lines.append(_contents(receipt))
     if 0 < len(receipt.owners) < receipt.world_size:
-        lines.append(f"Only {ranks_text(receipt.owners)} summed shards: the other hosts were gone when it was cut.")
+        lines.append(
+            f"Only {ranks_text(receipt.owners)} summed shards: the other hosts were gone when the bucket was cut."
+        )
     if receipt.bytes_expected:
         lines += [f"Stage {i + 1} ({name}) {_stage(receipt, i)}" for i, name in enumerate(("reduce", "broadcast"))]
     if receipt.bytes_missing:
@@ -90,14 +92,14 @@ def _start(receipt: Receipt, hosts: Sequence[Host]) -> str:
     """By what and by whom an op of a partial job was started, and how long that took."""
     host = next((host for host in hosts if receipt.initiator and host.ranks == receipt.initiator), None)
     if host is not None:
-        who = f"host {host.index} at {host.address} started it, for {ranks_text(host.ranks)}"
+        who = f"host {host.index} at {host.address} started it for {ranks_text(host.ranks)}"
     elif receipt.policy == "full":
         who = "each host started it when all its ranks had given"
     else:
-        who = "who started it is not known"
+        who = "it is not known which host started it"
     return (
-        f"By the policy {receipt.policy}, {who}; "
-        f"that was {_ms(receipt.waited_s)} after this host had something to give, or was told of it."
+        f"By the policy {receipt.policy}, {who}. "
+        f"It started {_ms(receipt.waited_s)} after this host had something to give or heard of it."
     )
 
 
@@ -115,17 +117,18 @@ def _slots(receipt: Receipt) -> str:
 
 def _code(receipt: Receipt) -> str:
     """Which step of a coded job it was, and whose contribution the sum did without."""
-    text = f"It was step {receipt.step} of a coded job: {_without(receipt.late, 'had given nothing in time')}; "
-    text += f"{_without(receipt.unused, 'gave what this host did not need')}"
+    late = f"{ranks_text(receipt.late)} gave nothing in time" if receipt.late else "no rank was late"
+    unused = (
+        f"this host did not need what {ranks_text(receipt.unused)} gave"
+        if receipt.unused
+        else "this host needed all that arrived"
+    )
+    text = f"It was step {receipt.step} of a coded job: {late}; {unused}"
     if receipt.redundant_bytes:
-        text += f"; {size_text(receipt.redundant_bytes)} came that were there from another rank"
+        text += f"; {size_text(receipt.redundant_bytes)} arrived after another rank had given the same"
     if receipt.residual:
-        text += f". The least covered element is {receipt.residual:.3g} from the sum of all parts"
+        text += f". The least covered element is {receipt.residual:.3g} away from the sum of all parts"
     return text + "."
-
-
-def _without(ranks: Sequence[int], what: str) -> str:
-    return f"{ranks_text(ranks)} {what}" if ranks else f"no rank {what}"
 
 
 def _contents(receipt: Receipt) -> str:
@@ -179,7 +182,7 @@ def _slow(receipt: Receipt) -> str:
     if last is not None and (last.opened_s or 0) >= receipt.elapsed_s / 2:
         return f"{text}: {ranks_text(last.ranks)} called it {_ms(last.opened_s or 0)} after this host."
     if receipt.bytes_repaired:
-        return f"{text}: {size_text(receipt.bytes_repaired)} were lost first and came again."
+        return f"{text}: {size_text(receipt.bytes_repaired)} were lost first and arrived again."
     return (
         f"{text}, and the cause is not known: nothing was lost, and other hosts called in time. A rank of this host "
         "may have called late, or a host had too little CPU time."
@@ -194,7 +197,7 @@ def _missing(peer: PeerReceipt) -> str:
         )
         if missing
     ]
-    first = f"its data came from {_ms(peer.first_s)} on" if peer.first_s is not None else "no data of it came"
+    first = f"its data came from {_ms(peer.first_s)} on" if peer.first_s is not None else "no data arrived from it"
     last = f", the last at {_ms(peer.last_s)}" if peer.last_s is not None else ""
     return f"  host {peer.host} ({ranks_text(peer.ranks)}): {' and '.join(parts)}, {_WHYS[peer.why]}; {first}{last}."
 
@@ -223,12 +226,12 @@ def _evidence(receipt: Receipt, peer: PeerReceipt, itself: bool) -> str:
     if receipt.trouble is Trouble.SENDER and peer.late:
         return f"; the host did not wait for {'its call' if len(peer.late) == 1 else 'their calls'}"
     if receipt.trouble is Trouble.GONE:
-        return "; it is known to be gone, or not a word of it came during the op"
+        return "; it is known to be gone, or nothing was heard from it during the op"
     if itself:
         return {
-            Trouble.SENDER: "; it called the op when all others had waited for long",
+            Trouble.SENDER: "; all others had waited long when it called the op",
             Trouble.RECEIVER: f"; its kernel dropped {receipt.drops_host} datagrams that had arrived",
-        }.get(receipt.trouble, "; nearly all other hosts look slow from here, which they do not from elsewhere")
+        }.get(receipt.trouble, "; nearly all other hosts look slow from here, but not from elsewhere")
     if receipt.trouble is Trouble.RECEIVER:
         return f"; its kernel dropped {peer.drops} datagrams that had arrived, {peer.lost_packets} of them were ours"
     if receipt.trouble is Trouble.SENDER:
@@ -236,7 +239,7 @@ def _evidence(receipt: Receipt, peer: PeerReceipt, itself: bool) -> str:
             return "; it never called the op, though its daemon answers"
         if peer.opened_s >= peer.quiet_s:
             return f"; it called the op {_ms(peer.opened_s)} after this host"
-        return f"; it stood still for {_ms(peer.quiet_s)}, and nothing was lost meanwhile"
+        return f"; it sent nothing for {_ms(peer.quiet_s)}, and no packet was lost in that time"
     return (
         f"; it sent in time, but {size_text(peer.repaired_bytes)} from it and {peer.lost_packets} packets to it "
         f"had to be sent again, and its slowest packet took {_ms(peer.delay_s)} longer than its fastest"
@@ -249,13 +252,15 @@ def _repairs(receipt: Receipt) -> list[str]:
         sent, came = size_text(receipt.wire_sent), size_text(receipt.wire_received)
         lines.append(f"Sparse: this host gave {receipt.values} values; {sent} were sent for the sum, and {came} came.")
     if receipt.lacks:
-        lines.append("Some of the values that this host gave are in no sum; a memory of what was not sent has them.")
+        lines.append("Some values that this host gave are in no sum; the memory of unsent values keeps them.")
     if receipt.bytes_repaired:
-        lines.append(f"Repaired: {size_text(receipt.bytes_repaired)} were lost first and came again in time.")
+        lines.append(f"Repaired: {size_text(receipt.bytes_repaired)} were lost first and arrived again in time.")
     if receipt.bytes_duplicate:
-        lines.append(f"Came twice, and was used once: {size_text(receipt.bytes_duplicate)}.")
+        lines.append(f"{size_text(receipt.bytes_duplicate)} arrived twice and were used once.")
     if receipt.drops_host:
-        lines.append(f"This host's kernel dropped {receipt.drops_host} datagrams meanwhile: raise net.core.rmem_max.")
+        lines.append(
+            f"This host's kernel dropped {receipt.drops_host} datagrams during the op: raise net.core.rmem_max."
+        )
     return lines
 
 
@@ -263,13 +268,13 @@ def _agreement(receipt: Receipt) -> str:
     if receipt.agreed_op is None:
         return "No earlier op has been compared with all other hosts yet."
     if receipt.differ:
-        return f"Of op {receipt.agreed_op}, {ranks_text(receipt.differ)} held another result than this host."
-    return f"Of op {receipt.agreed_op}, the newest that was compared, all hosts held the same result."
+        return f"Op {receipt.agreed_op}: {ranks_text(receipt.differ)} held another result than this host."
+    return f"Op {receipt.agreed_op} is the newest that was compared: all hosts held the same result."
 
 
 def _ms(seconds: float) -> str:
     return f"{seconds * 1e3:.1f} ms"
 
 
-def _of(deadline_s: float | None) -> str:
-    return f", of {_ms(deadline_s)} that it had" if deadline_s else ""
+def _deadline(deadline_s: float | None) -> str:
+    return f"; its deadline was {_ms(deadline_s)}" if deadline_s else ""

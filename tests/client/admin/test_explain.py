@@ -73,7 +73,7 @@ RECEIPT = Receipt(
 def test_explain__partial() -> None:
     assert explain(RECEIPT, HOSTS, 0) == [
         "Op 41, as host 0 saw it, is partial: usable, but not every rank is in every element. "
-        "It took 420.0 ms from the first call on this host, of 1400.0 ms that it had.",
+        "It took 420.0 ms from the first call on this host; its deadline was 1400.0 ms.",
         "In every element of the result: ranks 0-2; in some elements, or not known to be in all: rank 3. "
         "The least covered element holds 3 of 4.",
         "Stage 1 (reduce) was ended by its time limit, 210.0 ms after the start (100.0 ms are usual, 19 of 20 take "
@@ -82,11 +82,11 @@ def test_explain__partial() -> None:
         "(19 of 20 take at most 250.0 ms).",
         "Missing: 9 KiB of 24 KiB (37.5 %).",
         "  host 2 (rank 3): 1 KiB of 4 KiB of its contribution and 8 KiB of 8 KiB of the shard that it reduced, "
-        "for it did not come through in time; its data came from 300.0 ms on, the last at 410.0 ms.",
+        "because it did not arrive in time; its data came from 300.0 ms on, the last at 410.0 ms.",
         "To blame: host 2 at 10.0.0.3 (rank 3): slow sender; it called the op 260.0 ms after this host.",
-        "Repaired: 2 KiB were lost first and came again in time.",
+        "Repaired: 2 KiB were lost first and arrived again in time.",
         "The digest of this result is 0123456789abcdef.",
-        "Of op 40, the newest that was compared, all hosts held the same result.",
+        "Op 40 is the newest that was compared: all hosts held the same result.",
     ]
 
 
@@ -122,7 +122,7 @@ def test_explain__a_rank_of_the_own_host_that_died(status: Status, fresh: tuple[
     assert "To blame: host 0 at 10.0.0.1 (rank 1), this host itself: gone; rank 1 left or died." in text
     if status is Status.INSUFFICIENT:
         assert text[0].startswith(
-            "Op 41, as host 0 saw it, is insufficient: nothing of any other rank is in it, the result is this rank's"
+            "Op 41, as host 0 saw it, is insufficient: the result holds nothing of any other rank, it is this rank's"
         )
         assert (
             "In every element of the result: rank 0; rank 1 left or died; rank 2 called too late. The least covered "
@@ -144,7 +144,7 @@ def test_explain__why_a_complete_op_was_slow() -> None:
     (line,) = [each for each in explain(slow, HOSTS, 0) if "to blame" in each]
     assert line.startswith(f"{text}, and the cause is not known: nothing was lost")
     repaired = dataclasses.replace(slow, bytes_repaired=2048)
-    assert f"{text}: 2 KiB were lost first and came again." in explain(repaired, HOSTS, 0)
+    assert f"{text}: 2 KiB were lost first and arrived again." in explain(repaired, HOSTS, 0)
     waited = dataclasses.replace(repaired, peers=(*rows[:2], dataclasses.replace(rows[2], opened_s=0.7)))
     assert f"{text}: rank 3 called it 700.0 ms after this host." in explain(waited, HOSTS, 0)
     for usual in (dataclasses.replace(slow, elapsed_s=0.2), dataclasses.replace(slow, t_c_s=(None, None))):
@@ -155,7 +155,7 @@ def test_explain__who_owned_the_shards_where_not_all_did() -> None:
     everybody = dataclasses.replace(RECEIPT, owners=(0, 1, 2, 3))
     assert explain(everybody, HOSTS, 0) == explain(RECEIPT, HOSTS, 0), "as of a daemon that does not tell"
     some = explain(dataclasses.replace(RECEIPT, owners=(0, 1, 2)), HOSTS, 0)
-    assert "Only ranks 0-2 summed shards: the other hosts were gone when it was cut." in some
+    assert "Only ranks 0-2 summed shards: the other hosts were gone when the bucket was cut." in some
 
 
 def test_explain__a_sparse_op_says_what_travelled() -> None:
@@ -192,9 +192,9 @@ def test_explain__with_a_policy_says_who_was_in_it_and_who_started_it() -> None:
     lines = explain(PARTLY, HOSTS, 0)
     assert lines[:4] == [
         "Op 41, as host 0 saw it, is complete: every element holds all that was given for it. "
-        "It took 420.0 ms from its start on this host, of 1400.0 ms that it had.",
-        "By the policy majority, host 1 at 10.0.0.2 started it, for rank 2; that was 12.3 ms after this host had "
-        "something to give, or was told of it.",
+        "It took 420.0 ms from its start on this host; its deadline was 1400.0 ms.",
+        "By the policy majority, host 1 at 10.0.0.2 started it for rank 2. It started 12.3 ms after this host had "
+        "something to give or heard of it.",
         "Included: 2 of 4 ranks. Fresh: rank 1; stale: rank 2 (rank 2 from its step 17 on); absent: ranks 0 3.",
         "Stage 1 (reduce) ended complete, 210.0 ms after the start (100.0 ms are usual, 19 of 20 take at most "
         "250.0 ms).",
@@ -211,18 +211,18 @@ CODED = dataclasses.replace(PARTLY, policy="coded", step=7, exact=True, late=(3,
         ({}, "Op 41, as host 0 saw it, is exact: every element is the sum over all data."),
         (
             {},
-            "It was step 7 of a coded job: rank 3 had given nothing in time; no rank gave what this host did not need.",
+            "It was step 7 of a coded job: rank 3 gave nothing in time; this host needed all that arrived.",
         ),
         (
             {"late": (), "unused": (0, 1), "redundant_bytes": 2048},
-            "no rank had given nothing in time; ranks 0-1 gave what this host did not need; 2 KiB came that were there "
-            "from another rank.",
+            "no rank was late; this host did not need what ranks 0-1 gave; 2 KiB arrived after another rank had given "
+            "the same.",
         ),
         (
             {"status": Status.PARTIAL, "exact": False, "residual": 2.0},
             "is an estimate: some part of the data is missing from some element.",
         ),
-        ({"exact": False, "residual": 2.0}, "The least covered element is 2 from the sum of all parts."),
+        ({"exact": False, "residual": 2.0}, "The least covered element is 2 away from the sum of all parts."),
     ],
 )
 def test_explain__a_step_of_a_coded_job(changes: dict[str, Any], words: str) -> None:
@@ -232,9 +232,9 @@ def test_explain__a_step_of_a_coded_job(changes: dict[str, Any], words: str) -> 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"initiator": ()}, "By the policy majority, who started it is not known; that was 12.3 ms after"),
-        ({"initiator": (), "policy": "full"}, "By the policy full, each host started it when all its ranks had given;"),
-        ({"initiator": (0, 1)}, "By the policy majority, host 0 at 10.0.0.1 started it, for ranks 0-1; that was"),
+        ({"initiator": ()}, "By the policy majority, it is not known which host started it. It started 12.3 ms after"),
+        ({"initiator": (), "policy": "full"}, "By the policy full, each host started it when all its ranks had given."),
+        ({"initiator": (0, 1)}, "By the policy majority, host 0 at 10.0.0.1 started it for ranks 0-1. It started"),
         (
             {"status": Status.PARTIAL, "contributors": (1,), "partly": (2,), "weight_min": 1},
             "In every element of the result: rank 1; in some elements, or not known to be in all: rank 2. "
@@ -251,10 +251,14 @@ def test_explain__with_a_policy(changes: dict[str, Any], words: str) -> None:
     ("trouble", "changes", "words"),
     [
         (Trouble.SENDER, {"opened_s": None}, "slow sender; it never called the op, though its daemon answers"),
-        (Trouble.SENDER, {"quiet_s": 0.3}, "slow sender; it stood still for 300.0 ms, and nothing was lost meanwhile"),
+        (
+            Trouble.SENDER,
+            {"quiet_s": 0.3},
+            "slow sender; it sent nothing for 300.0 ms, and no packet was lost in that time",
+        ),
         (Trouble.PATH, {}, "slow path; it sent in time, but 2 KiB from it and 17 packets to it had to be sent again"),
         (Trouble.RECEIVER, {}, "slow receiver; its kernel dropped 40 datagrams that had arrived, 17 of them were ours"),
-        (Trouble.GONE, {}, "gone; it is known to be gone, or not a word of it came during the op"),
+        (Trouble.GONE, {}, "gone; it is known to be gone, or nothing was heard from it during the op"),
     ],
 )
 def test_explain__each_trouble_with_its_evidence(trouble: Trouble, changes: dict[str, Any], words: str) -> None:
@@ -270,7 +274,7 @@ def test_explain__each_trouble_with_its_evidence(trouble: Trouble, changes: dict
 def test_explain__itself_and_those_who_differ() -> None:
     text = explain(dataclasses.replace(RECEIPT, trouble=Trouble.PATH, differ=(2, 3)), HOSTS, 2)
     assert any(line.startswith("To blame: host 2 at 10.0.0.3 (rank 3), this host itself: slow path;") for line in text)
-    assert text[-1] == "Of op 40, ranks 2-3 held another result than this host."
+    assert text[-1] == "Op 40: ranks 2-3 held another result than this host."
 
 
 def an_answer() -> admin_pb2.GetReceiptsResponse:
