@@ -42,7 +42,7 @@ def test_pages__mandoc_finds_nothing(folder: Path) -> None:
 
 def test_pages__tell_each_option_as_the_verbs_own_help_does(folder: Path) -> None:
     events, ca, run = (read(folder / f"ultima-{verb}.1") for verb in ("events", "ca", "run"))
-    assert "-f, --follow" in events and "Go on with what happens from now on." in events
+    assert "-f, --follow" in events and "Keep printing new events." in events
     assert "--job-secret FILE" in run and "ULTIMA_SOCKET" not in run
     assert "ultima ca issue" in ca and "Name of the host: hostname -s." in ca
     assert "No daemon answers." in events, "the exit statuses"

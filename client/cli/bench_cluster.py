@@ -22,12 +22,14 @@ HOSTS_MAX, ITERATIONS_MAX = 64, 10_000
 
 
 def bench_cluster(
-    hosts: Annotated[list[str], typer.Argument(metavar="HOST...", help="As its daemon and ssh or Slurm call it.")],
+    hosts: Annotated[
+        list[str], typer.Argument(metavar="HOST...", help="Its address, as its daemon and ssh or Slurm know it.")
+    ],
     via: Annotated[str, typer.Option(help="How to run on a host: ssh, slurm, or a command with {host} in it.")] = "ssh",
     size: Annotated[str, typer.Option("--size", "-b", help="Bytes of an op: 25M.")] = "25M",
     iterations: Annotated[int, typer.Option("--iters", "-n", help="Timed ops of each pair.")] = 20,
     timeout: Annotated[str, typer.Option(help="For one pair.")] = "60s",
-    command: Annotated[str, typer.Option(help="How `ultima` is called there.")] = "ultima",
+    command: Annotated[str, typer.Option(help="Command that runs `ultima` there.")] = "ultima",
     as_json: AsJson = False,
 ) -> None:
     from ultima.admin.pairs import Ask, all_pairs, common_host, worst

@@ -44,7 +44,7 @@ def init(
     _write(folder / AUTHORITY_KEY, certificates.key_pem(key), 0o600)
     _write(folder / AUTHORITY, certificates.certificate_pem(authority), 0o644)
     say(f"{folder / AUTHORITY}: authority of cluster {cluster!r}, valid until {end:%Y-%m-%d}; give it to all hosts")
-    say(f"{folder / AUTHORITY_KEY}: its key; keep it away from the hosts, whoever has it can be any of them")
+    say(f"{folder / AUTHORITY_KEY}: its key; keep it off the hosts: with it anyone can pose as any of them")
 
 
 def issue(
@@ -70,7 +70,7 @@ def secret(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write it; nothing is overwritten.")],
 ) -> None:
     _write(file, (secrets.new_text() + "\n").encode(), 0o600)
-    say(f"{file}: the secret of a job; whoever has it can be any rank of the job")
+    say(f"{file}: the secret of a job; with it a process can pose as any rank")
 
 
 def group(ends_well: Callable[[Callable[..., None]], Callable[..., None]]) -> typer.Typer:
@@ -127,7 +127,7 @@ def _write(path: Path, data: bytes, mode: int) -> None:
         with os.fdopen(fd, "wb") as file:
             file.write(data)
     except FileExistsError:
-        raise UltimaError(f"{path}: is there already, and would be lost: move it away, or name another place") from None
+        raise UltimaError(f"{path}: already exists and would be overwritten: move it, or name another place") from None
     except OSError as error:
         raise UltimaError(f"{path}: cannot be written: {error.strerror}") from None
 

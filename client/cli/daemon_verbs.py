@@ -16,7 +16,9 @@ WAIT_S = 0.25  # between two questions
 
 def log_level(
     level: Annotated[str, typer.Argument(help="debug, info, warning or error.")],
-    for_: Annotated[str, typer.Option("--for", help="Only so long, as 10m; then what the options say.")] = "",
+    for_: Annotated[
+        str, typer.Option("--for", help="For this long, such as 10m; then the configured level returns.")
+    ] = "",
     as_json: AsJson = False,
     socket: Socket = None,
 ) -> None:
@@ -56,9 +58,11 @@ def config(
 
 
 def wait(
-    healthy: Annotated[bool, typer.Option("--healthy", help="Until the daemon answers and its ops go on.")] = False,
+    healthy: Annotated[
+        bool, typer.Option("--healthy", help="Wait until the daemon answers and its ops make progress.")
+    ] = False,
     timeout: Annotated[
-        str, typer.Option(help="How long at most; then the status is 1, or 3 if nobody answers.")
+        str, typer.Option(help="Longest wait; after it the exit status is 1, or 3 if no daemon answers.")
     ] = "60s",
     as_json: AsJson = False,
     socket: Socket = None,
@@ -68,7 +72,7 @@ def wait(
     from ultima.base.errors import DaemonUnavailable, InvalidArgument, TimedOut
 
     if not healthy:
-        raise InvalidArgument("--healthy", "not given", "--healthy, which is all that one can wait for")
+        raise InvalidArgument("--healthy", "not given", "--healthy, the only state to wait for")
     where, seconds = socket_named(socket), duration_s(timeout, "--timeout")
     began = time.monotonic()
     while True:

@@ -107,7 +107,10 @@ def demo(
                     console, f"{ranks} daemons on loopback, each with a socket of its own under {cluster.folder}"
                 )
                 if policy is not Policy.NONE or coded:
-                    report.say(console, f"See who is in the rounds, live:  ultima status --socket {cluster.sockets[0]}")
+                    report.say(
+                        console,
+                        f"See which ranks are in the rounds, live:  ultima status --socket {cluster.sockets[0]}",
+                    )
             for seed, way in product(range(1, seeds + 1), ways):
                 options = ["--seed", str(seed), "--data", data.value, *way]
                 options += [] if epochs is None else ["--epochs", str(epochs)]

@@ -23,9 +23,9 @@ WIDTH = 80
 def doctor(
     peer: Annotated[
         list[str] | None,
-        typer.Option(metavar="ADDRESS[:PORT]", help="Try the way to this daemon too; may be given several times."),
+        typer.Option(metavar="ADDRESS[:PORT]", help="Also try to reach this daemon; may be given several times."),
     ] = None,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show what is well, too.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show the checks that passed, too.")] = False,
     as_json: AsJson = False,
     socket: Socket = None,
 ) -> None:

@@ -22,16 +22,18 @@ FORMATS = ("fr", "chrome", "json")
 
 
 def dump(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder for the files; it is made if it is not there.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder for the files; it is created if needed.")],
     formats: Annotated[
-        str, typer.Option("--format", help="Of fr (torchfrtrace), chrome (Perfetto) and json, with commas.")
+        str, typer.Option("--format", help="Any of fr (torchfrtrace), chrome (Perfetto), json, with commas.")
     ] = ",".join(FORMATS),
-    job: Annotated[str, typer.Option(help="Name of the job; the one with the newest op without it.")] = "",
+    job: Annotated[str, typer.Option(help="Name of the job; by default the one with the newest op.")] = "",
     since: Annotated[
-        str, typer.Option(help="A time as 03:12, 'yesterday 03:12', 2026-11-22, or 2h for so long ago.")
+        str, typer.Option(help="A time as 03:12, 'yesterday 03:12', 2026-11-22, or 2h for two hours ago.")
     ] = "",
-    until: Annotated[str, typer.Option(help="The same, for the end.")] = "",
-    all_hosts: Annotated[bool, typer.Option("--all-hosts", help="Also what the job's other hosts recorded.")] = False,
+    until: Annotated[str, typer.Option(help="End of the time span, in the same form.")] = "",
+    all_hosts: Annotated[
+        bool, typer.Option("--all-hosts", help="Include what the job's other hosts recorded.")
+    ] = False,
     as_json: AsJson = False,
     socket: Socket = None,
 ) -> None:

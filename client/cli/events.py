@@ -18,12 +18,12 @@ WIDTH = 80
 
 
 def events(
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what happens from now on.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep printing new events.")] = False,
     since: Annotated[
-        str, typer.Option(help="A time as 03:12, 'yesterday 03:12', 2026-11-22, or 2h for so long ago.")
+        str, typer.Option(help="A time as 03:12, 'yesterday 03:12', 2026-11-22, or 2h for two hours ago.")
     ] = "",
-    until: Annotated[str, typer.Option(help="The same, for the end.")] = "",
-    job: Annotated[str, typer.Option(help="Of one job only.")] = "",
+    until: Annotated[str, typer.Option(help="End of the time span, in the same form.")] = "",
+    job: Annotated[str, typer.Option(help="Only this job.")] = "",
     as_json: AsJson = False,
     socket: Socket = None,
 ) -> None:

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 def explain(
-    op: Annotated[int | None, typer.Argument(help="Number of the op; the newest one without it.")] = None,
-    job: Annotated[str, typer.Option(help="Name of the job; may be left out if there is one.")] = "",
+    op: Annotated[int | None, typer.Argument(help="Number of the op; by default the newest one.")] = None,
+    job: Annotated[str, typer.Option(help="Name of the job; not needed if there is only one.")] = "",
     last: Annotated[bool, typer.Option("--last", help="The newest op, as if no number were given.")] = False,
     slowest: Annotated[bool, typer.Option("--slowest", help="The slowest op that is recorded of the job.")] = False,
     at: Annotated[str, typer.Option(help="The op that was under way at a time: 03:12, 'yesterday 03:12'.")] = "",

@@ -20,10 +20,10 @@ ROWS = 60  # of a table that is asked for without a time
 
 def history(
     since: Annotated[
-        str, typer.Option(help="A time as 03:12, 'yesterday 03:12', 2026-11-22, or 2h for so long ago.")
+        str, typer.Option(help="A time as 03:12, 'yesterday 03:12', 2026-11-22, or 2h for two hours ago.")
     ] = "",
-    until: Annotated[str, typer.Option(help="The same, for the end.")] = "",
-    job: Annotated[str, typer.Option(help="Of one job only.")] = "",
+    until: Annotated[str, typer.Option(help="End of the time span, in the same form.")] = "",
+    job: Annotated[str, typer.Option(help="Only this job.")] = "",
     as_json: AsJson = False,
     socket: Socket = None,
 ) -> None:

@@ -65,18 +65,18 @@ WRAPS = {"allow_interspersed_args": False}
 
 VERBS = (
     Verb("bench-cluster", bench_cluster.bench_cluster, "Time ops between every two hosts, and name the worst link."),
-    Verb("bugreport", bugreport.bugreport, "Pack into one archive what is needed to find out what went wrong."),
-    Verb("completion", completion.completion, "Print what bash, zsh or fish needs to complete verbs and options."),
+    Verb("bugreport", bugreport.bugreport, "Pack what a bug report needs into one archive."),
+    Verb("completion", completion.completion, "Print the completion script for bash, zsh or fish."),
     Verb("config", daemon_verbs.config, "Show the daemon's options, and where each comes from."),
     Verb("demo", demo.demo, "Train LeNet-5 with four daemons and four ranks on this machine."),
-    Verb("doctor", doctor.doctor, "Find what is wrong here, in the jobs, and on the way to peers; say what to do."),
-    Verb("drain", drain.drain, "End the daemon so that jobs go on when it is started again, as for an upgrade."),
+    Verb("doctor", doctor.doctor, "Diagnose this host, its jobs and the links to peers, and suggest fixes."),
+    Verb("drain", drain.drain, "Stop the daemon for an upgrade; jobs go on when it is started again."),
     Verb("dump", dump.dump, "Write a job's flight record for torchfrtrace and Perfetto."),
     Verb("events", events.events, "Show what has happened on this host."),
-    Verb("explain", explain.explain, "Say in plain words what became of an op, and who held it up."),
-    Verb("history", history.history, "Show how jobs fared, minute by minute."),
+    Verb("explain", explain.explain, "Explain an op in plain words: its result, and which host held it up."),
+    Verb("history", history.history, "Show a summary of each job, minute by minute."),
     Verb("jobs", rows.jobs, "Show a row for each job on this host."),
-    Verb("log-level", daemon_verbs.log_level, "Change the least level that the daemon logs, for a while."),
+    Verb("log-level", daemon_verbs.log_level, "Change the daemon's log level, for a limited time if you want."),
     Verb("metrics", metrics.metrics, "Print the daemon's metrics for Prometheus, or write them to a file."),
     Verb("peers", rows.peers, "Show a row for each other host that jobs here talk to."),
     Verb("perf", perf.perf, "Time AllReduce; one per rank: ultima run --nproc-per-node 2 -- ultima perf"),
@@ -105,7 +105,9 @@ def build() -> typer.Typer:
     app.callback()(_root)
     for verb in VERBS:
         app.command(verb.name, help=verb.help, context_settings=dict(verb.context))(ends_well(verb.function))
-    app.add_typer(ca.group(ends_well), name="ca", help="Make the files by which daemons authenticate each other.")
+    app.add_typer(
+        ca.group(ends_well), name="ca", help="Make the certificates and secrets that daemons authenticate with."
+    )
     return app
 
 

@@ -59,7 +59,7 @@ def perf(
         int, typer.Option("-n", "--iters", "--iterations", min=1, max=1_000_000, help="Timed ops of each size.")
     ] = 20,
     warmup: Annotated[int, typer.Option("-w", "--warmup_iters", min=0, help="Ops before those.")] = 5,
-    checks: Annotated[int, typer.Option("-c", "--check", min=0, help="Ops after those whose values are checked.")] = 1,
+    checks: Annotated[int, typer.Option("-c", "--check", min=0, help="Further ops, whose values are checked.")] = 1,
     datatype: Annotated[
         str, typer.Option("-d", "--datatype", help="float double half bfloat16 int32 int64 all")
     ] = "float",
@@ -81,7 +81,7 @@ def perf(
     hadamard: Annotated[str | None, typer.Option(help="off, on or auto.")] = None,
     incast: Annotated[str | None, typer.Option(help="Hosts that one host hears at once, 1 to 15, or dynamic.")] = None,
     early_percent: Annotated[
-        str | None, typer.Option(help="Share of t_C, in percent, to wait after the last packets of all.")
+        str | None, typer.Option(help="Share of t_C, in percent, to wait after every sender's last packets.")
     ] = None,
     t_b: Annotated[str | None, typer.Option(help="Bound of a stage: auto, off, 300ms.")] = None,
     t_c: Annotated[str | None, typer.Option(help="Expected time of a stage: auto, off, 30ms.")] = None,

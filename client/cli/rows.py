@@ -30,7 +30,7 @@ def jobs(as_json: AsJson = False, socket: Socket = None) -> None:
 
 
 def peers(
-    job: Annotated[str, typer.Option(help="Of one job only.")] = "", as_json: AsJson = False, socket: Socket = None
+    job: Annotated[str, typer.Option(help="Only this job.")] = "", as_json: AsJson = False, socket: Socket = None
 ) -> None:
     from ultima.admin.calls import get_status
 

@@ -27,14 +27,14 @@ def run(
     node_rank: Annotated[int, typer.Option(min=0, help="Which of the hosts this is, from 0.")] = 0,
     master: Annotated[
         str | None,
-        typer.Option(metavar="HOST[:PORT]", help="Address of host 0 for all others; port 29500 if none is named."),
+        typer.Option(metavar="HOST[:PORT]", help="Address of host 0, for all others; default port 29500."),
     ] = None,
     job_secret: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="By which the hosts authenticate each other: `ultima ca secret FILE`."),
+        typer.Option(metavar="FILE", help="The secret that hosts authenticate with: `ultima ca secret FILE`."),
     ] = None,
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="Do without authentication, on a network of your own.")
+        bool, typer.Option("--insecure", help="No authentication; only on a network of your own.")
     ] = False,
 ) -> None:
     from ultima.base.foreign import first_folders, hidden_by, intruder

@@ -26,17 +26,17 @@ HEAD = (
 
 def simulate(
     hosts: Annotated[int, typer.Option(help="Hosts of the job, one rank each, 2 to 64.")] = 4,
-    rate: Annotated[str, typer.Option(help="Of each host's link: 1Gbit, 250Mbit.")] = "1Gbit",
-    delay: Annotated[str, typer.Option(help="From host to host, one way.")] = "25us",
-    buffer: Annotated[str, typer.Option(help="Of the switch towards one host: 1M, 200K.")] = "1M",
-    loss: Annotated[str, typer.Option(help="Packets that are lost, each for itself: 0.1%.")] = "0%",
+    rate: Annotated[str, typer.Option(help="Rate of each host's link: 1Gbit, 250Mbit.")] = "1Gbit",
+    delay: Annotated[str, typer.Option(help="Delay from host to host, one way.")] = "25us",
+    buffer: Annotated[str, typer.Option(help="Buffer of the switch towards one host: 1M, 200K.")] = "1M",
+    loss: Annotated[str, typer.Option(help="Share of packets that are lost, independently: 0.1%.")] = "0%",
     bucket: Annotated[list[str] | None, typer.Option(help="Bytes of an op: 25M. May be given again.")] = None,
     slow_host: Annotated[int, typer.Option(help="The link of one host is so many times slower, 1 to 1000.")] = 1,
-    jobs: Annotated[int, typer.Option(help="Jobs alike, at the same time, 1 or 2.")] = 1,
+    jobs: Annotated[int, typer.Option(help="Equal jobs at the same time, 1 or 2.")] = 1,
     mode: Annotated[str, typer.Option(help="bounded, best_effort or reliable.")] = "bounded",
     deadline: Annotated[str, typer.Option(help="Of an op.")] = "60s",
-    ops: Annotated[int, typer.Option(help="For each bucket; more of them show the tail better.")] = 56,
-    seed: Annotated[int, typer.Option(help="Another one draws other losses.")] = 1,
+    ops: Annotated[int, typer.Option(help="Ops of each bucket size; more show the tail better.")] = 56,
+    seed: Annotated[int, typer.Option(help="Seed of the random losses.")] = 1,
     as_json: AsJson = False,
 ) -> None:
     from ultima.admin.simulator import OPS_EACH, predict

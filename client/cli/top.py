@@ -22,9 +22,9 @@ CLEAR = "\x1b[H\x1b[2J"
 
 
 def top(
-    once: Annotated[bool, typer.Option("--once", help="Show one picture and end.")] = False,
-    interval: Annotated[str, typer.Option(help="Time between two pictures, 200ms to 60s.")] = "1s",
-    job: Annotated[str, typer.Option(help="Of one job only.")] = "",
+    once: Annotated[bool, typer.Option("--once", help="Show one screen and exit.")] = False,
+    interval: Annotated[str, typer.Option(help="Time between two screens, 200ms to 60s.")] = "1s",
+    job: Annotated[str, typer.Option(help="Only this job.")] = "",
     as_json: AsJson = False,
     socket: Socket = None,
 ) -> None:

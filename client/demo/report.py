@@ -222,7 +222,7 @@ def _rank_table(run: Run) -> Table:
     """Who was in the rounds, by the rank that saw the most of them."""
     ranks = run.result["ranks"]
     watcher = max(ranks, key=lambda each: int(each["averaged"]))
-    table = _table(f"Who was in the rounds (policy {run.start['policy']}, seed {run.seed})")
+    table = _table(f"Ranks in the rounds (policy {run.start['policy']}, seed {run.seed})")
     for name in ("rank", "own steps", "a second", "in rounds", "fresh", "stale"):
         table.add_column(name, justify="right", no_wrap=True)
     for rank, each in enumerate(ranks):
@@ -239,7 +239,7 @@ def _late_table(run: Run) -> Table:
     """Who was waited for in the steps, by the rank that was late least often itself."""
     ranks = run.result["ranks"]
     watcher = min(ranks, key=lambda each: int(each["over"]))
-    table = _table(f"Who was waited for (coded, seed {run.seed})")
+    table = _table(f"Ranks that were waited for (coded, seed {run.seed})")
     for name in ("rank", "steps", "computed to the end", "not waited for"):
         table.add_column(name, justify="right", no_wrap=True)
     for rank, each in enumerate(ranks):

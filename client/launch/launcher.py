@@ -307,7 +307,7 @@ class Ranks:
             for local, status in self._ended():
                 if status:
                     how = f"with status {status}" if status > 0 else f"by {signal.Signals(-status).name}"
-                    self._say(f"the rank that is {local} on this host ended {how}; ending the others")
+                    self._say(f"local rank {local} ended {how}; stopping the others")
                     self._end(signal.SIGTERM, TERMINATE_GRACE_S)
                     return status if status > 0 else 128 - status
             if daemon is not None and self._running:

@@ -84,7 +84,7 @@ def test_wrong__is_one_sentence(tmp_path: Path, words: tuple[str, ...], status: 
 def test_wrong__authority_that_would_be_lost_others_could_read_or_of_another_place(tmp_path: Path) -> None:
     ca("init", "--dir", tmp_path)
     key = (tmp_path / "ca.key").read_bytes()
-    assert "ca.key: is there already, and would be lost" in ca("init", "--dir", tmp_path, expect=1)
+    assert "ca.key: already exists and would be overwritten" in ca("init", "--dir", tmp_path, expect=1)
     assert (tmp_path / "ca.key").read_bytes() == key
     (tmp_path / "ca.key").chmod(0o644)
     said = ca("issue", "n1", "--dir", tmp_path, expect=1)

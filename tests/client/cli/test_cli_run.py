@@ -197,7 +197,7 @@ def test_run__the_first_failure_ends_the_others_and_is_passed_on(tmp_path: Path,
     script = f'if [ $RANK = 1 ]; then {there}; {ending}; fi; echo "pid $$"; touch {tmp_path}/$RANK; {WAITING}'
     done = run_it("--nproc-per-node", "3", "bash", "-c", script)
     assert done.returncode == status
-    assert "the rank that is 1 on this host ended" in done.stderr
+    assert "local rank 1 ended" in done.stderr
     ranks = [int(line.split()[1]) for line in done.stdout.splitlines() if line.startswith("pid")]
     assert len(ranks) == 2 and not any(psutil.pid_exists(pid) for pid in ranks)
 
