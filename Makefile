@@ -17,7 +17,7 @@ C_FILES := $(wildcard transport_c/*.py transport_c/*.h transport_c/core/*/*.[ch]
 	transport_c/cipher/*.[ch] \
 	transport_c/udp/*.[ch] transport_c/sim/*.[ch] transport_c/sim/*/*.[ch])
 
-.PHONY: help setup demo test check prove soak gpu gpu-wheels floors test-long deb deb-test image docs torch-compliance lint format proto bench bench-long tta lab wheels release clean
+.PHONY: help setup demo test check prove soak gpu gpu-wheels floors test-long deb deb-test image docs torch-compliance lint format schema proto bench bench-long tta lab wheels release clean
 
 help:
 	@echo "make setup      a virtual environment in $(VENV), with all that the tests need and the extension built in place"
@@ -33,6 +33,7 @@ help:
 	@echo "make torch-compliance  torch's own c10d tests on Ultima beside Gloo; writes docs/torch_compliance.md (ten minutes)"
 	@echo "make lint       style, types, and that generated code is current"
 	@echo "make format     rewrites the C and Python sources in the house's style"
+	@echo "make schema     writes what schema/ says into the files that spell it, and then as make proto"
 	@echo "make proto      regenerates the code of proto/ultima/v1"
 	@echo "make bench      Ultima beside Gloo in a lab of namespaces, with pass or fail (root, 35 minutes); ARGS=\"--only loss\", ARGS=--quick"
 	@echo "make bench-long the same with 2000 ops a case, for the tails (hours); ARGS=\"--only loss --case '25 MB, 1 %'\""
@@ -109,9 +110,14 @@ lint: setup
 	@.ci/lint
 
 format: setup
-	@$(PY) -m ruff format --quiet client daemon examples tests proto setup.py
-	@$(PY) -m ruff check --quiet --fix client daemon examples tests proto setup.py
+	@$(PY) -m ruff format --quiet client daemon examples tests proto schema setup.py
+	@$(PY) -m ruff check --quiet --fix client daemon examples tests proto schema setup.py
 	@find transport_c tests -name '*.[ch]' -not -path '*/build/*' -exec $(VENV)/bin/clang-format -i {} +
+
+# Not after setup: a header that the schema has yet to change need not compile.
+schema: $(VENV)/.packages
+	@$(PY) -m schema.generate
+	@$(PY) proto/generate.py
 
 proto: setup
 	@$(PY) proto/generate.py

@@ -31,7 +31,7 @@ COMPILER_MAY_ADD = {"_GLOBAL_OFFSET_TABLE_", "__stack_chk_fail", "__popcountdi2"
 def _sources() -> list[Path]:
     """Every source file that we wrote."""
     files = []
-    for folder in ("client", "daemon", "deploy", "proto", "tests", "transport_c"):
+    for folder in ("client", "daemon", "deploy", "proto", "schema", "tests", "transport_c"):
         for path in (ROOT / folder).rglob("*"):
             ours = path.suffix in SOURCE_KINDS and not GENERATED.search(path.name)
             if ours and not {"build", "__pycache__"} & set(path.relative_to(ROOT).parts):

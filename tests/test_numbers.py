@@ -108,9 +108,7 @@ def test_errors__have_names_of_the_core() -> None:
     assert all(getattr(lib, f"UT_ERR_{name}") < 0 for name in ENGINE_ERRORS)
 
 
-def test_engine__statuses_events_and_fields_are_those_of_the_core() -> None:
-    for status in engine.Status:
-        assert status == getattr(lib, f"UT_{status.name}")
+def test_engine__events_and_fields_are_those_of_the_core() -> None:
     for kind in engine.EventKind:
         assert kind == getattr(lib, f"UT_EVENT_{kind.name}")
     header = (Path(__file__).resolve().parents[1] / "transport_c/engine.cdef.h").read_text()

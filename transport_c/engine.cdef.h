@@ -5,7 +5,8 @@
  * drift: the compiler fills in each `...`, and cffi compares every struct's fields, offsets and size with the real ones
  * while it builds.
  *
- * When you add a field to one of these structs, add it here too; the build fails until you do.
+ * What schema/ knows is generated here. When you add a field to another struct, add it here too; the build fails until
+ * you do.
  */
 
 /* ---- core/base/ut.h: limits, errors, the words that cross the wire and the shared memory ---- */
@@ -152,6 +153,7 @@ typedef struct ut_submission_ring {
     ut_submission entries[64];
 } ut_submission_ring;
 
+/* generated: words of a receipt (schema/) */
 #define UT_COMPLETE ...
 #define UT_PARTIAL ...
 #define UT_INSUFFICIENT ...
@@ -172,78 +174,48 @@ typedef struct ut_submission_ring {
 #define UT_TROUBLE_PATH ...
 #define UT_TROUBLE_RECEIVER ...
 #define UT_TROUBLE_GONE ...
+#define UT_TROUBLE_UDP ...
 #define UT_MISSING_NOTHING ...
 #define UT_MISSING_ABSENT ...
 #define UT_MISSING_SILENT ...
 #define UT_MISSING_LOST ...
 #define UT_MISSING_CLOSED ...
+/* generated: end */
 
 typedef struct ut_receipt_peer {
+    /* generated: ut_receipt_peer (schema/) */
     uint64_t expected[2];
     uint32_t missing[2];
     uint16_t weight;
-    uint8_t why;
-    uint8_t trouble;
-    uint32_t first_us, last_us, opened_us, quiet_us, delay_us;
-    uint32_t repaired;
-    uint32_t lost;
-    uint32_t drops;
-    uint16_t fresh;
-    uint16_t stale;
+    uint8_t why, trouble;
+    uint32_t first_us, last_us, opened_us, quiet_us, delay_us, repaired, lost, drops;
+    uint16_t fresh, stale;
     uint32_t oldest_step;
-    uint16_t gone;
-    uint16_t late;
+    uint16_t gone, late;
+    /* generated: end */
 } ut_receipt_peer;
 
 typedef struct ut_receipt {
+    /* generated: ut_receipt (schema/) */
     uint64_t op_seq;
     uint32_t status;
     int32_t error;
-    uint16_t hosts;
-    uint16_t self;
-    uint16_t culprit;
-    uint8_t stage_end[2];
-    uint8_t field;
-    uint8_t trouble;
-    uint8_t hadamard;
-    uint8_t incast;
+    uint16_t hosts, self, culprit;
+    uint8_t stage_end[2], field, trouble, hadamard, incast;
     uint32_t weight_min;
-    uint64_t value_here;
-    uint64_t value_there;
-    uint64_t full_mask;
-    uint64_t any_mask;
-    uint64_t bytes_expected, bytes_used, bytes_missing, bytes_repaired, bytes_duplicate;
-    uint64_t nonfinite;
-    uint64_t elapsed_ns;
-    uint64_t stage_ns[2];
-    uint64_t drops_host;
-    uint32_t t_b_us;
-    uint32_t t_c_us[2];
-    uint32_t agreed_seq;
-    uint64_t digest;
-    uint64_t differ_mask;
-    uint64_t deadline_ns;
-    uint64_t call_seq;
-    uint64_t waited_ns;
-    uint16_t initiator;
-    uint16_t included;
-    uint8_t policy;
-    uint8_t slot;
-    uint8_t kept;
-    uint8_t eta;
-    uint64_t owners;
-    uint64_t unused_mask;
-    uint64_t late_mask;
-    uint64_t bytes_redundant;
+    uint64_t value_here, value_there, full_mask, any_mask, bytes_expected, bytes_used, bytes_missing, bytes_repaired,
+        bytes_duplicate, nonfinite, elapsed_ns, stage_ns[2], drops_host;
+    uint32_t t_b_us, t_c_us[2], agreed_seq;
+    uint64_t digest, differ_mask, deadline_ns, call_seq, waited_ns;
+    uint16_t initiator, included;
+    uint8_t policy, slot, kept, eta;
+    uint64_t owners, unused_mask, late_mask, bytes_redundant;
     double residual_squared;
     uint32_t step;
-    uint8_t exact;
-    uint8_t lacks;
-    uint8_t portion;
-    uint8_t reserved;
-    uint64_t wire_sent, wire_received;
-    uint64_t values;
+    uint8_t exact, lacks, portion, reserved;
+    uint64_t wire_sent, wire_received, values;
     ut_receipt_peer peer[64];
+    /* generated: end */
 } ut_receipt;
 
 typedef struct ut_completion_ring {

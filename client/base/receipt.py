@@ -9,7 +9,7 @@ ones, duplicates are apart. All bytes are of payload that crosses the network; r
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 
 from ultima.base.deferred import Deferred
@@ -18,6 +18,7 @@ from ultima.base.deferred import Deferred
 class Status(StrEnum):
     """How much an op reached."""
 
+    # generated: Status (schema/)
     COMPLETE = "COMPLETE"
     """Every element holds the contribution of every rank; where data is only moved, all of it has come."""
     PARTIAL = "PARTIAL"
@@ -27,23 +28,29 @@ class Status(StrEnum):
     this host's, or this rank's, own value."""
     FAILED = "FAILED"
     """There is no result. Only the receipt that an exception carries says so."""
+    # generated: end
 
 
 class StageEnd(StrEnum):
     """What ended a stage of the op."""
 
+    # generated: StageEnd (schema/)
     NONE = "none"
     COMPLETE = "complete"
+    """Everything is there."""
     DEADLINE = "deadline"
+    """The deadline came or, in best effort, t_b was over."""
     ABSENT = "absent"
     """Nothing more could come: all that was missing belongs to hosts known to be gone."""
     EARLY = "early"
     """In best effort: every sender's last packets were seen; waiting on for what was lost would have bought little."""
+    # generated: end
 
 
 class Why(StrEnum):
     """Why bytes of a host are missing."""
 
+    # generated: Why (schema/)
     NOTHING = "nothing missing"
     ABSENT = "absent"
     """The host is known to be gone."""
@@ -53,11 +60,13 @@ class Why(StrEnum):
     """It sent, but some packets did not come through in time."""
     CLOSED = "closed"
     """It left the job."""
+    # generated: end
 
 
 class Trouble(StrEnum):
     """What ails the host that is to blame."""
 
+    # generated: Trouble (schema/)
     NONE = "nothing"
     SENDER = "slow sender"
     """It called the op late, or stood still, and nothing was lost meanwhile."""
@@ -72,25 +81,29 @@ class Trouble(StrEnum):
     DAEMON = "daemon short of CPU"
     """This rank's own daemon lives, and did not answer in time: it is short of CPU time, or stopped. Such a receipt is
     made without it. The other ranks may have this rank's values in their results."""
+    # generated: end
 
 
 class Slot(StrEnum):
     """What this rank's slot held when an op of a job with a policy took it."""
 
+    # generated: Slot (schema/)
     NULL = "null"
     """Nothing: the op went without this rank."""
     FRESH = "fresh"
     """What was given for this op."""
     STALE = "stale"
     """What was given for an earlier one, alone or with newer."""
+    # generated: end
 
 
-# In the order of the numbers in shared memory (receipt.h).
+# generated: words by number (schema/)
 SLOTS = (Slot.NULL, Slot.FRESH, Slot.STALE)
 TROUBLES = (Trouble.NONE, Trouble.SENDER, Trouble.PATH, Trouble.RECEIVER, Trouble.GONE, Trouble.UDP)
-STATUSES: tuple[Status | None, ...] = (None, Status.COMPLETE, Status.PARTIAL, Status.INSUFFICIENT)
+STATUSES: tuple[Status | None, ...] = (None, Status.COMPLETE, Status.PARTIAL, Status.INSUFFICIENT, Status.FAILED)
 STAGE_ENDS = (StageEnd.NONE, StageEnd.COMPLETE, StageEnd.DEADLINE, StageEnd.ABSENT, StageEnd.EARLY)
 WHYS = (Why.NOTHING, Why.ABSENT, Why.SILENT, Why.LOST, Why.CLOSED)
+# generated: end
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +123,11 @@ class PeerReceipt:
     network.
     """
 
+    # generated: PeerReceipt (schema/)
     host: int
+    """Index of the host in the job."""
     ranks: tuple[int, ...]
+    """Ranks of the host, ascending."""
     expected_bytes: tuple[int, int]
     """Bytes that were due in the first stage (its contribution to our shard) and in the second (the shard that it
     reduced)."""
@@ -120,12 +136,13 @@ class PeerReceipt:
     weight: int
     """Number of ranks that are summed in what it sent; 0 if nothing came."""
     why: Why
+    """Why bytes of it are missing."""
     last_s: float | None
     """When its last byte came, in seconds after the start of the op; None if none came."""
     trouble: Trouble = Trouble.NONE
     """What ails it, if it is to blame; NONE in a complete op."""
     first_s: float | None = None
-    """When its first byte came."""
+    """When its first byte came; None if none came."""
     opened_s: float | None = None
     """When this host heard that it had called the op; 0 if it called before this host, None if it never did."""
     quiet_s: float = 0.0
@@ -150,16 +167,20 @@ class PeerReceipt:
     late: tuple[int, ...] = ()
     """Without a policy: its ranks that are not in the op because their host did not wait for their call. In what such a
     rank gets itself it is named here too, though it holds its own value."""
+    # generated: end
 
 
 @dataclass(frozen=True, slots=True)
 class Receipt(Deferred):
     """The account of one op, as the host of this rank saw it. Times in seconds."""
 
+    # generated: Receipt (schema/)
     op_seq: int
     """Number of the op in the job, the same on every rank."""
     status: Status
+    """How much the op reached."""
     world_size: int
+    """Number of ranks of the job."""
     contributors: tuple[int, ...]
     """Ranks known to be in every element of the result, ascending. Where data is only moved: the ranks it is from."""
     partly: tuple[int, ...]
@@ -172,13 +193,17 @@ class Receipt(Deferred):
     """Ranks to blame for what is missing: those of the host to blame, or of these those that were late or are gone,
     where that is known. Empty for nobody."""
     stage_ends: tuple[StageEnd, StageEnd]
+    """What ended each stage."""
     stage_s: tuple[float, float]
     """Duration of each stage, counted from the start of the op."""
     elapsed_s: float
     """From submission to completion, as the engine saw it."""
     bytes_expected: int
+    """Bytes that were due from other hosts."""
     bytes_used: int
+    """How many of those bytes are in the result."""
     bytes_missing: int
+    """How many of those bytes never came in time."""
     bytes_repaired: int
     """How many of the used bytes were lost first and came as repairs."""
     bytes_duplicate: int
@@ -255,6 +280,7 @@ class Receipt(Deferred):
     portions: int = 1
     """Into how many portions the op was split, one for each lane of the job; its number is that of the first, and the
     next op's is higher by as many. All else is of all portions together."""
+    # generated: end
 
     @property
     def complete(self) -> bool:
@@ -305,84 +331,11 @@ class Receipt(Deferred):
         """All of it in types that json.dumps takes. Keys are the names of the fields and do not change between
         releases.
         """
-        return {
-            "op_seq": self.op_seq,
-            "status": str(self.status),
-            "world_size": self.world_size,
-            "contributors": list(self.contributors),
-            "partly": list(self.partly),
-            "weight_min": self.weight_min,
-            "culprit": list(self.culprit),
-            "stage_ends": [str(end) for end in self.stage_ends],
-            "stage_s": list(self.stage_s),
-            "elapsed_s": self.elapsed_s,
-            "bytes_expected": self.bytes_expected,
-            "bytes_used": self.bytes_used,
-            "bytes_missing": self.bytes_missing,
-            "bytes_repaired": self.bytes_repaired,
-            "bytes_duplicate": self.bytes_duplicate,
-            "nonfinite": self.nonfinite,
-            "drops_host": self.drops_host,
-            "trouble": str(self.trouble),
-            "digest": f"{self.digest:016x}",
-            "agreed_op": self.agreed_op,
-            "differ": list(self.differ),
-            "owners": list(self.owners),
-            "hadamard": self.hadamard,
-            "incast": self.incast,
-            "t_b_s": self.t_b_s,
-            "t_c_s": list(self.t_c_s),
-            "submitted_ns": self.submitted_ns,
-            "ended_ns": self.ended_ns,
-            "deadline_s": self.deadline_s,
-            "policy": self.policy,
-            "included": self.included,
-            "gone": list(self.gone),
-            "fresh": list(self.fresh),
-            "stale": list(self.stale),
-            "stale_steps": {str(rank): step for rank, step in self.stale_steps.items()},
-            "initiator": list(self.initiator),
-            "slot": None if self.slot is None else str(self.slot),
-            "kept": self.kept,
-            "waited_s": self.waited_s,
-            "eta": self.eta,
-            "step": self.step,
-            "exact": self.exact,
-            "unused": list(self.unused),
-            "late": list(self.late),
-            "redundant_bytes": self.redundant_bytes,
-            "wire_sent": self.wire_sent,
-            "wire_received": self.wire_received,
-            "values": self.values,
-            "lacks": self.lacks,
-            "portions": self.portions,
-            "residual": self.residual,
-            "peers": [
-                {
-                    "host": peer.host,
-                    "ranks": list(peer.ranks),
-                    "expected_bytes": list(peer.expected_bytes),
-                    "missing_bytes": list(peer.missing_bytes),
-                    "weight": peer.weight,
-                    "why": str(peer.why),
-                    "last_s": peer.last_s,
-                    "trouble": str(peer.trouble),
-                    "first_s": peer.first_s,
-                    "opened_s": peer.opened_s,
-                    "quiet_s": peer.quiet_s,
-                    "delay_s": peer.delay_s,
-                    "repaired_bytes": peer.repaired_bytes,
-                    "lost_packets": peer.lost_packets,
-                    "drops": peer.drops,
-                    "fresh": list(peer.fresh),
-                    "stale": list(peer.stale),
-                    "oldest_step": peer.oldest_step,
-                    "gone": list(peer.gone),
-                    "late": list(peer.late),
-                }
-                for peer in self.peers
-            ],
-        }
+        told = {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
+        peers, told["digest"] = told.pop("peers"), f"{self.digest:016x}"
+        ranks = {name: list(getattr(self, name)) for name in ("gone", "fresh", "stale")}
+        steps = {str(rank): step for rank, step in self.stale_steps.items()}
+        return told | ranks | {"stale_steps": steps, "peers": peers}
 
     def __str__(self) -> str:
         """One line for a complete op; otherwise a line more per host that is missing something."""
@@ -461,6 +414,15 @@ def ranks_text(ranks: Sequence[int]) -> str:
         else:
             runs.append((rank, rank))
     return "ranks " + " ".join(str(low) if low == high else f"{low}-{high}" for low, high in runs)
+
+
+def _plain(value: object) -> object:
+    """A value of a receipt in types that json.dumps takes."""
+    if isinstance(value, PeerReceipt):
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, tuple):
+        return [_plain(each) for each in value]
+    return str(value) if isinstance(value, StrEnum) else value
 
 
 def _peer_line(peer: PeerReceipt) -> str:

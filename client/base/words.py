@@ -89,12 +89,15 @@ GROUP_MAX = 256
 # What starts the ops of a job; "none" is the ordinary job, all others make it a partial one.
 POLICY_BY_CODE = dict(enumerate(POLICIES, 1))
 
+# generated: ut_status (schema/)
+STATUS_COMPLETE = 1
+STATUS_PARTIAL = 2
+STATUS_INSUFFICIENT = 3
 STATUS_FAILED = 4
-# Of a partial job: no result yet; and what was to be replaced is in an op already.
 STATUS_EMPTY = 5
 STATUS_OVERTAKEN = 6
-# Of a coded job: the result of the step that was asked for is not here.
 STATUS_BEHIND = 7
+# generated: end
 CULPRIT_NOBODY = 0xFFFF
 RING_ENTRIES = 64
 NEVER = 2**64 - 1

@@ -65,8 +65,8 @@ def decode_receipt(raw: Any, hosts: Sequence[Host], rank: int, world_size: int) 
                 partly += inside or host.ranks
         contributors.sort()
         partly.sort()
-    culprit = raw.culprit
     return Receipt(
+        # generated: Receipt (schema/)
         op_seq=raw.op_seq,
         status=status,
         world_size=world_size,
@@ -74,7 +74,7 @@ def decode_receipt(raw: Any, hosts: Sequence[Host], rank: int, world_size: int) 
         partly=tuple(partly),
         weight_min=raw.weight_min,
         peers=tuple(_peer(host, row, policy) for host, row in zip(hosts, rows, strict=False)),
-        culprit=_culprit(hosts[culprit], rows[culprit], raw.trouble) if culprit < len(rows) else (),
+        culprit=_culprit(hosts[raw.culprit], rows[raw.culprit], raw.trouble) if raw.culprit < len(rows) else (),
         stage_ends=(_one_of(STAGE_ENDS, raw.stage_end[0]), _one_of(STAGE_ENDS, raw.stage_end[1])),
         stage_s=(raw.stage_ns[0] * 1e-9, raw.stage_ns[1] * 1e-9),
         elapsed_s=raw.elapsed_ns * 1e-9,
@@ -93,12 +93,11 @@ def decode_receipt(raw: Any, hosts: Sequence[Host], rank: int, world_size: int) 
         hadamard=bool(raw.hadamard),
         incast=raw.incast,
         t_b_s=raw.t_b_us * 1e-6 or None,
-        deadline_s=raw.deadline_ns * 1e-9 or None,
         t_c_s=(raw.t_c_us[0] * 1e-6 or None, raw.t_c_us[1] * 1e-6 or None),
+        deadline_s=raw.deadline_ns * 1e-9 or None,
         policy=policy,
         included=raw.included,
         initiator=hosts[raw.initiator].ranks if policy != "none" and raw.initiator < len(hosts) else (),
-        # A daemon's account of an op is no answer to a call.
         slot=_one_of(SLOTS, raw.slot) if policy != "none" and hasattr(raw, "slot") else None,
         kept=bool(getattr(raw, "kept", 0)),
         waited_s=raw.waited_ns * 1e-9,
@@ -108,12 +107,13 @@ def decode_receipt(raw: Any, hosts: Sequence[Host], rank: int, world_size: int) 
         unused=_ranks_of(hosts, raw.unused_mask),
         late=_ranks_of(hosts, raw.late_mask),
         redundant_bytes=raw.bytes_redundant,
+        residual=math.sqrt(raw.residual_squared) if raw.residual_squared >= 0 else 0.0,
         wire_sent=raw.wire_sent,
         wire_received=raw.wire_received,
         values=raw.values,
         lacks=bool(raw.lacks),
         portions=max(1, raw.portion >> 4),
-        residual=math.sqrt(raw.residual_squared) if raw.residual_squared >= 0 else 0.0,  # no NaN either
+        # generated: end
     )
 
 
@@ -156,6 +156,7 @@ def agreed_op(op_seq: int, low: int) -> int | None:
 
 def _peer(host: Host, row: Any, policy: str) -> PeerReceipt:
     return PeerReceipt(
+        # generated: PeerReceipt (schema/)
         host=host.index,
         ranks=host.ranks,
         expected_bytes=(row.expected[0], row.expected[1]),
@@ -176,6 +177,7 @@ def _peer(host: Host, row: Any, policy: str) -> PeerReceipt:
         oldest_step=row.oldest_step if policy != "none" and row.fresh | row.stale else None,
         gone=_places(host, row.gone),
         late=_places(host, row.late),
+        # generated: end
     )
 
 

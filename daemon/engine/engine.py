@@ -12,46 +12,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import IntEnum
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from ultima.daemon.base.errors import ENGINE_ERRORS, InvalidArgument, StartFailed, StartupError, from_engine
 from ultima.daemon.base.options import DEFAULTS, Options
 from ultima.daemon.engine.pauses import NativePauses, Pauses
+from ultima.daemon.engine.reports import FIELDS as FIELDS
+from ultima.daemon.engine.reports import NOBODY as NOBODY
+from ultima.daemon.engine.reports import PEER_FIELDS as PEER_FIELDS
+from ultima.daemon.engine.reports import Event as Event
+from ultima.daemon.engine.reports import EventKind as EventKind
+from ultima.daemon.engine.reports import PeerStats as PeerStats
+from ultima.daemon.engine.reports import Status as Status
 from ultima.daemon.engine.seal import Seal
 from ultima.daemon.engine.sealed import Sealed
 from ultima.daemon.engine.structs import NEVER as NEVER
 from ultima.daemon.engine.structs import job_config, job_options
 
-NOBODY = 2**32 - 1
 KEYS_BYTES = 48 << 10  # for the keys of a path: 32 contexts of the cipher library, which says nothing of their size
-
-
-class Status(IntEnum):
-    """How an op ended: enum ut_status."""
-
-    COMPLETE = 1
-    PARTIAL = 2
-    INSUFFICIENT = 3
-    FAILED = 4
-    EMPTY = 5
-    OVERTAKEN = 6
-
-
-class EventKind(IntEnum):
-    """Enum ut_event_kind."""
-
-    OP_DONE = 1
-    DESYNC = 2
-    BAD_SUBMISSION = 3
-    VIOLATION = 4
-    DIVERGED = 5
-    PATH = 6
-    READY = 7
-    ACTIVATED = 8
-
-
-FIELDS = (*"nothing dtype op count mode agree algorithm collective root divisor group form hint split".split(),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,32 +87,6 @@ class JobConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class PeerStats:
-    """One peer host of a job: the fields of struct ut_peer_stats by their names."""
-
-    up: bool = False
-    srtt_ns: int = 0
-    sent_bytes: int = 0
-    received_bytes: int = 0
-    lost_bytes: int = 0
-    window_bytes: int = NEVER
-    """NEVER: there is none."""
-    base_rtt_ns: int = 0
-    """0: not known."""
-    ce_packets: int = 0
-    window_cuts: int = 0
-    sent_packets: int = 0
-    """Data packets since the path was made."""
-    feedbacks_sent: int = 0
-    feedbacks_heard: int = 0
-    feedbacks_beside: int = 0
-    """At the data port, with data; those heard came at the feedback port."""
-
-
-PEER_FIELDS = tuple(PeerStats.__dataclass_fields__)
-
-
-@dataclass(frozen=True, slots=True)
 class JobSnapshot:
     """One job at the moment of a snapshot."""
 
@@ -151,23 +103,6 @@ class Snapshot:
     info: EngineInfo
     stats: dict[str, int]
     jobs: dict[int, JobSnapshot]
-
-
-class Event(NamedTuple):
-    """Struct ut_event; `session` and `host` are NOBODY where there is none. One is made for each op."""
-
-    kind: int
-    job: int
-    session: int
-    host: int
-    op_seq: int
-    a: int
-    b: int
-    c: int
-    d: int = 0
-    e: int = 0
-    at_ns: int = 0
-    """When it was told; 0: now."""
 
 
 @dataclass(frozen=True, slots=True)

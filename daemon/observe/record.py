@@ -24,8 +24,10 @@ RECEIPT_BYTES_MAX = 1 << 20  # of all receipts of one life
 RECEIPTS_PER_SECOND, RECEIPTS_AT_ONCE = 50, 100
 MINUTES_MAX = 64  # that nobody has taken yet
 # Numbers of enum ut_trouble and enum ut_missing (core/base/receipt.h).
+# generated: troubles and reasons (schema/)
 TROUBLES = ("none", "sender", "path", "receiver", "gone", "udp")
 REASONS = ("nothing", "absent", "silent", "lost", "closed")
+# generated: end
 UNKNOWN = "unknown"
 
 

@@ -24,7 +24,9 @@ RECEIVE_BUFFER_BYTES = 8 << 20  # what the engine asks for where the configurati
 LOSS_SHARE, LOSS_PACKETS = 0.002, 500  # lost of those sent, and how many must have been sent, before it is told
 TCP_SUFFERS_SHARE = 0.1  # lost one way: then one of 150 exchanges fails three times, and a handshake has several
 RECENT_OPS = 64
+# generated: ut_trouble (schema/)
 TROUBLES = {1: "slow sender", 2: "slow path", 3: "slow receiver", 4: "gone", 5: "udp blocked"}
+# generated: end
 _SIOCGIFCONF, _SIOCGIFMTU = 0x8912, 0x8921
 _IFREQ_BYTES, _INTERFACES_MAX = 40, 1024  # of struct ifreq on 64-bit Linux
 

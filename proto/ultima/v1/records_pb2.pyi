@@ -81,72 +81,120 @@ class OpReceipt(google.protobuf.message.Message):
     LACKS_FIELD_NUMBER: builtins.int
     PORTION_FIELD_NUMBER: builtins.int
     op_seq: builtins.int
-    status: builtins.int
-    error: builtins.int
-    self: builtins.int
-    culprit: builtins.int
-    """65535 for nobody."""
-    field: builtins.int
-    trouble: builtins.int
-    hadamard: builtins.int
-    incast: builtins.int
-    weight_min: builtins.int
-    value_here: builtins.int
-    value_there: builtins.int
-    full_mask: builtins.int
-    any_mask: builtins.int
-    bytes_expected: builtins.int
-    bytes_used: builtins.int
-    bytes_missing: builtins.int
-    bytes_repaired: builtins.int
-    bytes_duplicate: builtins.int
-    nonfinite: builtins.int
-    elapsed_ns: builtins.int
-    drops_host: builtins.int
-    t_b_us: builtins.int
-    agreed_seq: builtins.int
-    digest: builtins.int
-    differ_mask: builtins.int
-    hosts: builtins.int
-    deadline_ns: builtins.int
-    """0 for none."""
-    call_seq: builtins.int
-    waited_ns: builtins.int
-    """Partial jobs."""
-    initiator: builtins.int
-    """Index of the host; 65535 if none is known."""
-    included: builtins.int
-    policy: builtins.int
-    """Number of the Policy of types.proto."""
-    eta: builtins.int
-    owners: builtins.int
-    """Mask of the hosts among which the bucket was cut."""
-    step: builtins.int
-    """Coded jobs. The step that the op was for; whether its sum is exact (1) or not (2); masks of the hosts that gave
-    without need, and of those that gave nothing in time; bytes that came without need; the square of the residual.
+    """generated: OpReceipt (schema/)
+    Number of the op in the job, the same on every rank.
     """
+    status: builtins.int
+    """Enum ut_status."""
+    error: builtins.int
+    """Enum ut_error; 0 unless the op failed."""
+    self: builtins.int
+    """Index of this host, whose row is all zero but its weight and ranks."""
+    culprit: builtins.int
+    """Index of the host to blame for what is missing or for the desync; 65535 for nobody."""
+    field: builtins.int
+    """Enum ut_field, of a desync."""
+    trouble: builtins.int
+    """Enum ut_trouble: what the culprit has."""
+    hadamard: builtins.int
+    """The data travelled transformed."""
+    incast: builtins.int
+    """Number of hosts that a host heard at once."""
+    weight_min: builtins.int
+    """Number of ranks in the least covered element."""
+    value_here: builtins.int
+    """Of the field that differs: the value here."""
+    value_there: builtins.int
+    """Of the field that differs: the culprit's value."""
+    full_mask: builtins.int
+    """Mask of the hosts known to be in every byte of the result."""
+    any_mask: builtins.int
+    """Mask of the hosts known to be in at least one byte of the result."""
+    bytes_expected: builtins.int
+    """Bytes that were due from other hosts."""
+    bytes_used: builtins.int
+    """How many of those bytes are in the result."""
+    bytes_missing: builtins.int
+    """How many of those bytes never came in time."""
+    bytes_repaired: builtins.int
+    """How many of the used bytes were lost first and came as repairs."""
+    bytes_duplicate: builtins.int
+    """Bytes that came again and were thrown away."""
+    nonfinite: builtins.int
+    """NaN or Inf elements in the result."""
+    elapsed_ns: builtins.int
+    """From submission to completion, as the engine saw it."""
+    drops_host: builtins.int
+    """Datagrams of all jobs that this host's kernel dropped during the op: if not 0, raise net.core.rmem_max."""
+    t_b_us: builtins.int
+    """The bound of a stage that was in force; 0 for no bound."""
+    agreed_seq: builtins.int
+    """Low 32 bits of the newest op that was compared with all hosts that were up; this op: none."""
+    digest: builtins.int
+    """64 bits that depend on every byte of the result: ranks with equal digests hold equal results."""
+    differ_mask: builtins.int
+    """Hosts whose result of that op differs from ours."""
+    hosts: builtins.int
+    """Rows of `peer` in use."""
+    deadline_ns: builtins.int
+    """The time that the op had from its start to its deadline; 0 for no deadline."""
+    call_seq: builtins.int
+    """Number of the submission that this answers; in a job that is not partial, op_seq."""
+    waited_ns: builtins.int
+    """The time from when this host had something to give, or was told of the op, to the op's start."""
+    initiator: builtins.int
+    """Partial jobs: host that started the op; 65535: not known, or none (FULL)."""
+    included: builtins.int
+    """In a job with a policy: number of ranks that had something to give when the op started, as far as this host heard;
+    0 if no op started by the deadline.
+    """
+    policy: builtins.int
+    """Enum ut_policy in force; NONE where the job is not partial."""
+    eta: builtins.int
+    """Bound of the job for contributions that are combined; 0: default."""
+    owners: builtins.int
+    """Hosts that the bucket was cut among: all, but in TAR those alone that were not gone."""
+    step: builtins.int
+    """In a coded job: the step that the op was for."""
     exact: builtins.int
+    """Coded jobs: 1: the result is the sum over all data, 2: it is not; else 0."""
     unused_mask: builtins.int
+    """Coded jobs: hosts that gave and of whose contribution this host needed nothing."""
     late_mask: builtins.int
+    """Coded jobs: hosts that are up and had given nothing when this host's shard was done."""
     bytes_redundant: builtins.int
+    """In a coded job: bytes that came although what they hold was there from another rank."""
     residual_squared: builtins.float
+    """Coded jobs: of a sum that is not exact: how far its least slot is from the sum of all parts."""
     wire_sent: builtins.int
-    """Payload that the host sent and received of the op; values that its ranks gave to a sparse op."""
+    """Bytes of payload that this host had sent of the op when it ended here, what it sent again included; slower peers
+    may get some later.
+    """
     wire_received: builtins.int
+    """Bytes of payload of the op that came to this host, counted as `wire_sent`."""
     values: builtins.int
+    """In a sparse op: elements that this host's ranks gave, up to the first bad index of each; 0 for other ops."""
     lacks: builtins.int
-    """1: the sum of a sparse op lacks something that this host gave"""
+    """In a sparse op: some of what this host gave is in no sum; see the argument `returns` of `allreduce_sparse`."""
     portion: builtins.int
-    """Of an op that was split over n lanes: 16 n; else 0. The numbers above are of all its portions together."""
+    """Which portion of a call that was split (core/base/portion.h); of the whole call 16 times their number; else 0.
+    generated: end
+    """
     @property
-    def stage_end(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]: ...
+    def stage_end(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """Enum ut_stage_end."""
+
     @property
-    def stage_ns(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]: ...
+    def stage_ns(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """Duration of each stage, counted from the start of the op."""
+
     @property
-    def t_c_us(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]: ...
+    def t_c_us(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """The expected time of each stage that was in force; 0 if it was not known."""
+
     @property
     def peer(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___OpReceiptPeer]:
-        """By host index."""
+        """One row per host of the job, by host index."""
 
     def __init__(
         self_,  # pyright: ignore[reportSelfClsParameterName]
@@ -232,28 +280,50 @@ class OpReceiptPeer(google.protobuf.message.Message):
     GONE_FIELD_NUMBER: builtins.int
     LATE_FIELD_NUMBER: builtins.int
     weight: builtins.int
+    """Number of ranks that are summed in what it sent; 0 if nothing came."""
     why: builtins.int
+    """Enum ut_missing."""
     trouble: builtins.int
+    """Enum ut_trouble: what ails the peer, if it is to blame; NONE in a COMPLETE op."""
     first_us: builtins.int
+    """When its first byte came; 0 if none came."""
     last_us: builtins.int
+    """When its last byte of the op came; 0 if none."""
     opened_us: builtins.int
+    """When it was heard to have called the op; 0: before us; UINT32_MAX: never."""
     quiet_us: builtins.int
+    """Its longest silence after it had called the op."""
     delay_us: builtins.int
+    """How much longer its slowest packet was on the way than its fastest."""
     repaired: builtins.int
+    """How many bytes of what it sent were lost first and came as repairs."""
     lost: builtins.int
+    """Packets to it that were lost."""
     drops: builtins.int
+    """Datagrams that its kernel dropped during the op, as it says itself."""
     fresh: builtins.int
-    """The host's ranks that are in the op, a bit per local rank; 0 if that is not known. Partial jobs: the fresh ones."""
+    """Its ranks in the op, bit per place among them; 0: not known. Partial jobs: the fresh ones."""
     stale: builtins.int
-    """Partial jobs."""
+    """In a job with a policy: its ranks that are in the op with what they gave for an earlier one."""
     oldest_step: builtins.int
+    """The oldest step, as its ranks number them, in what it contributed; 0 if it contributed nothing."""
     gone: builtins.int
-    """Other jobs: the host's ranks that are not in the op, because they have left or died, or had not called in time."""
+    """Without a policy: its ranks that are not in the op, and have left or died."""
     late: builtins.int
+    """Without a policy: its ranks that are not in the op because their host did not wait for their call.
+    generated: end
+    """
     @property
-    def expected(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]: ...
+    def expected(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """generated: OpReceiptPeer (schema/)
+        Bytes that were due in the first stage (its contribution to our shard) and in the second (the shard that it
+        reduced).
+        """
+
     @property
-    def missing(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]: ...
+    def missing(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """How many of those bytes had not come when the stage ended."""
+
     def __init__(
         self,
         *,

@@ -5,7 +5,6 @@ import numpy as np
 
 from ultima._native import lib
 from ultima.base import words
-from ultima.base.receipt import SLOTS, STAGE_ENDS, STATUSES, WHYS, Slot, StageEnd, Status, Why
 
 
 def test_words__dtypes() -> None:
@@ -34,26 +33,13 @@ def test_words__errors_and_limits() -> None:
         if name.startswith("ERR_"):
             assert code == getattr(lib, f"UT_{name}"), name
     assert words.RING_ENTRIES == lib.UT_RING_ENTRIES
-    for name in ("FAILED", "EMPTY", "OVERTAKEN"):
-        assert getattr(words, f"STATUS_{name}") == getattr(lib, f"UT_{name}")
 
 
-def test_words__slots_and_policies() -> None:
+def test_words__flags_and_policies() -> None:
     for name in ("AGREE", "ADAPTIVE", "GIVE", "REPLACE", "STICKY", "NOWAIT", "WORLD"):
         assert getattr(words, name) == getattr(lib, f"UT_SUBMIT_{name}"), name
     for code, name in words.POLICY_BY_CODE.items():
         assert code == getattr(lib, f"UT_POLICY_{name.upper()}"), name
-    for slot in Slot:
-        assert SLOTS[getattr(lib, f"UT_SLOT_{slot.name}")] is slot
-
-
-def test_words__receipt() -> None:
-    for status in (Status.COMPLETE, Status.PARTIAL, Status.INSUFFICIENT):
-        assert STATUSES[getattr(lib, f"UT_{status}")] is status
-    for end in StageEnd:
-        assert STAGE_ENDS[getattr(lib, f"UT_END_{end.name}")] is end
-    for why in Why:
-        assert WHYS[getattr(lib, f"UT_MISSING_{why.name}")] is why
 
 
 def test_words__both_64_bit_integers_of_c_mean_int64() -> None:

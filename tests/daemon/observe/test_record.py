@@ -2,7 +2,6 @@
 """What is recorded of ops: the ring, the minutes, percentiles, and which receipts are taken."""
 
 import random
-import re
 import sys
 import tracemalloc
 from pathlib import Path
@@ -17,9 +16,7 @@ from ultima.daemon.observe.durations import BOUNDS_S, Histogram, Percentiles, st
 from ultima.daemon.observe.events import AT_ONCE, BYTES_MAX, EventLog
 from ultima.daemon.observe.record import (
     MINUTE_NS,
-    REASONS,
     RECEIPTS_AT_ONCE,
-    TROUBLES,
     JobRecord,
     Life,
     minute_message,
@@ -200,14 +197,6 @@ def test_recorder__one_user_does_not_wash_away_the_lives_of_others() -> None:
     assert [record.life.job for record, _ in recorder.lives("", 1000) if record.life] == ["job-1"]
     theirs = [record.life.job for record, running in recorder.lives("", 2000) if record.life and not running]
     assert theirs == [f"job-{number}" for number in range(39, 32, -1)]
-
-
-def test_words__are_those_of_the_engine() -> None:
-    """A word for each number of enum ut_trouble and enum ut_missing, in their order."""
-    header = (ROOT / "transport_c/core/base/receipt.h").read_text()
-    for name, words, prefix in (("ut_trouble", TROUBLES, "TROUBLE"), ("ut_missing", REASONS, "MISSING")):
-        (body,) = re.findall(rf"enum {name} {{([^}}]*)}}", header)
-        assert tuple(word.lower() for word in re.findall(rf"UT_{prefix}_(\w+)", body)) == words
 
 
 def test_events__a_flood_of_one_kind_is_cut_and_says_so() -> None:

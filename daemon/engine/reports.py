@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the engine reports: how ops end, events, and what it counts of each peer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+from ultima.daemon.engine.structs import NEVER
+
+NOBODY = 2**32 - 1
+
+
+class Status(IntEnum):
+    """How an op ended: enum ut_status."""
+
+    # generated: ut_status (schema/)
+    COMPLETE = 1
+    PARTIAL = 2
+    INSUFFICIENT = 3
+    FAILED = 4
+    EMPTY = 5
+    OVERTAKEN = 6
+    BEHIND = 7
+    # generated: end
+
+
+class EventKind(IntEnum):
+    """Enum ut_event_kind."""
+
+    OP_DONE = 1
+    DESYNC = 2
+    BAD_SUBMISSION = 3
+    VIOLATION = 4
+    DIVERGED = 5
+    PATH = 6
+    READY = 7
+    ACTIVATED = 8
+
+
+FIELDS = (*"nothing dtype op count mode agree algorithm collective root divisor group form hint split".split(),)
+
+
+@dataclass(frozen=True, slots=True)
+class PeerStats:
+    """One peer host of a job: the fields of struct ut_peer_stats by their names."""
+
+    up: bool = False
+    srtt_ns: int = 0
+    sent_bytes: int = 0
+    received_bytes: int = 0
+    lost_bytes: int = 0
+    window_bytes: int = NEVER
+    """NEVER: there is none."""
+    base_rtt_ns: int = 0
+    """0: not known."""
+    ce_packets: int = 0
+    window_cuts: int = 0
+    sent_packets: int = 0
+    """Data packets since the path was made."""
+    feedbacks_sent: int = 0
+    feedbacks_heard: int = 0
+    feedbacks_beside: int = 0
+    """At the data port, with data; those heard came at the feedback port."""
+
+
+PEER_FIELDS = tuple(PeerStats.__dataclass_fields__)
+
+
+class Event(NamedTuple):
+    """Struct ut_event; `session` and `host` are NOBODY where there is none. One is made for each op."""
+
+    kind: int
+    job: int
+    session: int
+    host: int
+    op_seq: int
+    a: int
+    b: int
+    c: int
+    d: int = 0
+    e: int = 0
+    at_ns: int = 0
+    """When it was told; 0: now."""

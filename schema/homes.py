@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where each fact is spelled: for every file the regions that are generated in it, and what stands in them.
+
+All else in these files is written by hand. Validators are, too: what goes together is behaviour and no spelling.
+"""
+
+from __future__ import annotations
+
+from schema import text
+from schema.receipt import RECEIPT
+from schema.receipt_peer import PEER
+from schema.receipt_words import ENUMS, SLOT, STAGE_END, STATUS, TROUBLE, WHY
+from schema.rows import Enum, Struct
+
+Home = dict[str, list[str]]
+"""By the name of a region the lines in it."""
+
+STRUCTS: tuple[Struct, ...] = (PEER, RECEIPT)
+WORDS: tuple[Enum, ...] = ENUMS
+
+
+def _receipt() -> dict[str, Home]:
+    tuples = [
+        *text.word_tuple("SLOTS", SLOT),
+        *text.word_tuple("TROUBLES", TROUBLE),
+        *text.word_tuple("STATUSES", STATUS),
+        *text.word_tuple("STAGE_ENDS", STAGE_END),
+        *text.word_tuple("WHYS", WHY),
+    ]
+    core: Home = {enum.c: text.c_values(enum, text.in_c(enum)) for enum in ENUMS}
+    client: Home = {enum.python: text.str_enum(enum) for enum in ENUMS}
+    bare = [f"STATUS_{value.name} = {value.number}" for value in text.in_c(STATUS)]
+    return {
+        "transport_c/core/base/receipt.h": core
+        | {"ut_receipt_peer": text.c_fields(PEER), "ut_receipt": text.c_fields(RECEIPT)},
+        "transport_c/engine.cdef.h": {
+            "words of a receipt": text.cdef_values(ENUMS),
+            "ut_receipt_peer": text.cdef_fields(PEER),
+            "ut_receipt": text.cdef_fields(RECEIPT),
+        },
+        "proto/ultima/v1/records.proto": {
+            "OpReceipt": text.message_fields(RECEIPT),
+            "OpReceiptPeer": text.message_fields(PEER),
+        },
+        "client/base/receipt.py": client
+        | {
+            "words by number": tuples,
+            "PeerReceipt": text.dataclass_fields(PEER.dataclass),
+            "Receipt": text.dataclass_fields(RECEIPT.dataclass),
+        },
+        "client/base/words.py": {"ut_status": bare},
+        "client/session/decode.py": {
+            "Receipt": text.decoded(RECEIPT, "raw"),
+            "PeerReceipt": text.decoded(PEER, "row"),
+        },
+        "daemon/engine/reports.py": {
+            "ut_status": [f"    {value.name} = {value.number}" for value in text.in_c(STATUS)]
+        },
+        "daemon/observe/record.py": {
+            "troubles and reasons": text.lower_tuple("TROUBLES", TROUBLE) + text.lower_tuple("REASONS", WHY)
+        },
+        "daemon/rpc/local_checks.py": {
+            "ut_trouble": [
+                "TROUBLES = {" + ", ".join(f'{v.number}: "{v.word}"' for v in text.in_c(TROUBLE) if v.number) + "}"
+            ]
+        },
+    }
+
+
+def homes() -> dict[str, Home]:
+    """All of them, by the file's path from the root."""
+    ret: dict[str, Home] = {}
+    for part in (_receipt(),):
+        for path, home in part.items():
+            ret[path] = ret.get(path, {}) | home
+    return ret
