@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from ultima.api.coded import Coded
     from ultima.api.handle import Handle
-    from ultima.api.job import Job, connect
+    from ultima.api.job import CodedJob, Job, PartialJob, connect
     from ultima.api.partial import Partial, Result
     from ultima.api.sync import SyncResult
     from ultima.base.errors import (
@@ -53,6 +53,7 @@ __all__ = [
     "Behind",
     "ClosedHandle",
     "Coded",
+    "CodedJob",
     "DaemonError",
     "DaemonLost",
     "DaemonUnavailable",
@@ -70,6 +71,7 @@ __all__ = [
     "NotDone",
     "Options",
     "Partial",
+    "PartialJob",
     "PeerReceipt",
     "ProtocolError",
     "RanksGone",
@@ -92,7 +94,7 @@ __all__ = [
 _HOMES = {
     "api.coded": "Coded",
     "api.handle": "Handle",
-    "api.job": "Job connect",
+    "api.job": "CodedJob Job PartialJob connect",
     "api.partial": "Partial Result",
     "api.sync": "SyncResult",
     "base.errors": "Behind ClosedHandle DaemonError DaemonLost DaemonUnavailable DeadlineExceeded Desync ForkedHandle "

@@ -42,9 +42,8 @@ class Collectives:
     def collectives(self) -> frozenset[str]:
         """Names of the collectives that this job can do natively, the same on all ranks: "allreduce" and "barrier"
         always; "broadcast", "all_gather", "reduce_scatter" and "all_to_all" where every rank has a host of its own;
-        "allreduce_sparse" where the daemon sums sparse contributions. In a job with a policy "allreduce" alone."""
-        if self._connection.policy != "none":
-            return frozenset({"allreduce"})
+        "allreduce_sparse" where the daemon sums sparse contributions. A PartialJob has "allreduce" alone, a CodedJob
+        none."""
         session = self._connection.session
         alone = len(session.hosts) == self._connection.settings.world_size
         always = {"allreduce", "barrier"}

@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """`connect` and the Job that it returns: what a training program uses.
 
+There are three kinds, by the job's option `policy`. Of an ordinary job every rank calls every op (`Job`). In one with a
+policy, ops take what ranks have given by then (`PartialJob`); a coded one gives exact sums without its slowest ranks
+(`CodedJob`). Each is a `Job`; what a kind has not raises Unsupported or InvalidArgument, and says what to do instead.
+
 A Job outlives the daemon. When the daemon is lost, the op that notices raises DaemonLost; the next one attaches again
 within its own deadline, takes the number at which the job stands by then, and goes on.
 """
@@ -10,32 +14,27 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Sequence
-from types import TracebackType
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn, TypeVar
 
 from ultima.api.beside import settings_beside
 from ultima.api.coded import Coded
 from ultima.api.collectives import Collectives
-from ultima.api.connection import LEAVE_TIMEOUT_S, Connection
+from ultima.api.connection import Connection
+from ultima.api.every_job import EveryJob
 from ultima.api.handle import Handle
 from ultima.api.partial import Partial
 from ultima.api.requests import allreduce_op
 from ultima.api.sparse_reduce import SparseReduce
 from ultima.api.sync import SyncResult, sync_model
-from ultima.base.buffers import AnyArray
-from ultima.base.durations import Duration, duration_s
+from ultima.base.durations import Duration
 from ultima.base.errors import InvalidArgument, Unsupported
 from ultima.base.foreign import intruder
-from ultima.base.receipt import Host, Receipt
+from ultima.base.receipt import Receipt
 from ultima.base.warning import UltimaWarning
-from ultima.base.words import (
-    COLLECTIVE_BY_CODE,
-)
 from ultima.coded import Plan
 from ultima.session.attachment import Connector
 from ultima.session.op import Op
-from ultima.session.session import SessionState
 from ultima.settings import config
 from ultima.settings.config import Settings, Size
 from ultima.settings.options import Options
@@ -85,6 +84,9 @@ def connect(
     Raises InvalidArgument, DaemonUnavailable (after 2 s of trying), JoinTimeout (not all ranks came), JoinRefused,
     Desync (another rank gave another world size or option), ResourceExhausted or ProtocolError; never later than
     `timeout` and 50 ms.
+
+    The job is a PartialJob if its policy is another than "none", and a CodedJob if that is "coded". The environment may
+    name the policy too (ULTIMA_POLICY); a program that needs a certain kind can ask `isinstance(job, PartialJob)`.
     """
     settings = config.resolve(
         os.environ,
@@ -102,7 +104,7 @@ def connect(
         reconnect=reconnect,
         options=options,
     )
-    return Job(settings, connector_override or _daemon_connector())
+    return open_job(settings, connector_override or _daemon_connector())
 
 
 def _daemon_connector() -> Connector:
@@ -118,97 +120,13 @@ def _daemon_connector() -> Connector:
     return DaemonConnector()
 
 
-class Job(Collectives, SparseReduce):
+class Job(EveryJob, Collectives, SparseReduce):
     """One rank of a job. It is made by `connect`, is a context manager, and is safe for several threads.
 
     Ops are numbered in the order of the calls, and the n-th call of one rank meets the n-th call of the others. So all
     ranks must make the same calls in the same order; a program with several threads must keep this order itself. A call
     that is refused here (InvalidArgument, ResourceExhausted) uses no number.
     """
-
-    def __init__(self, settings: Settings, connector: Connector) -> None:
-        self._connection = Connection(settings, connector)
-        self._slot = Partial(self._connection) if self.policy not in ("none", "coded") else None
-        self._coded = Coded(self._connection, settings.world_size) if self.policy == "coded" else None
-
-    # What it is
-
-    @property
-    def name(self) -> str:
-        """Name of the job."""
-        return self._connection.settings.job
-
-    @property
-    def rank(self) -> int:
-        """Number of this process among the ranks, from 0."""
-        return self._connection.settings.rank
-
-    @property
-    def world_size(self) -> int:
-        """Number of ranks."""
-        return self._connection.settings.world_size
-
-    @property
-    def hosts(self) -> tuple[Host, ...]:
-        """The hosts of the job and the ranks on each, by host index."""
-        return self._connection.session.hosts
-
-    @property
-    def host_index(self) -> int:
-        """Index of the host that this rank is on."""
-        return self._connection.session.host_index
-
-    @property
-    def bucket_bytes_max(self) -> int:
-        """Largest array that this job takes, in bytes."""
-        return self._connection.session.bucket_bytes_max
-
-    @property
-    def arena_bytes(self) -> int:
-        """Shared memory of this rank, in bytes."""
-        return self._connection.session.arena.nbytes
-
-    @property
-    def arena_free_bytes(self) -> int:
-        """Largest array that `empty` has room for now, in bytes."""
-        return self._connection.session.arena.free_bytes()[1]
-
-    @property
-    def lanes(self) -> int:
-        """Engines of the daemon that share the work: op n goes through lane n modulo their number."""
-        return self._connection.session.lanes
-
-    @property
-    def deadline_s(self) -> float:
-        """Deadline of ops for which none is named, in seconds. If you named none to `connect` either, it is the latest
-        end of such an op."""
-        return self._connection.settings.deadline_s
-
-    @property
-    def options(self) -> dict[str, str]:
-        """The job's options in force when this rank joined, in words. `ultima status` has the present ones."""
-        return dict(self._connection.session.options)
-
-    @property
-    def policy(self) -> str:
-        """What starts the job's ops, when this rank joined: "none" (every rank calls every op), or "full", "solo",
-        "majority", "quorum", "probe", "seeded", "coded" (`connect(options=Options(policy=...))`)."""
-        return self._connection.policy
-
-    @property
-    def connected(self) -> bool:
-        """False once the daemon is known to be lost, or the job is closed. This looks whether the daemon hung up
-        between two ops: then the next op attaches again, where it would have raised DaemonLost. True does not say that
-        the daemon is well: only an op finds out.
-        """
-        return self._connection.session.look() is SessionState.OPEN
-
-    @property
-    def reconnects(self) -> int:
-        """How often this job has attached again after it lost its daemon."""
-        return self._connection.reconnects
-
-    # What it does
 
     def allreduce(
         self,
@@ -241,26 +159,15 @@ class Job(Collectives, SparseReduce):
         agree: all ranks that return hold identical bytes. Ranks may still be missing from the average, but a rank that
             cannot have all of the result that the others have raises DeadlineExceeded or RanksGone. Must be the same on
             all ranks.
-        step: in a job with a policy, number of the op that `array` is for: see `Partial.allreduce`, which this then is
-            (op "avg": with its divisor, "sum": with none).
+        step: of a PartialJob alone, see there.
 
         Raises InvalidArgument or ResourceExhausted (before anything is sent), Desync, DaemonLost, DaemonUnavailable,
         ClosedHandle and ForkedHandle; in reliable mode and with agree also DeadlineExceeded and RanksGone. After an
         exception an array outside the arena is untouched.
         """
-        if self._coded is not None:
-            self._check_full("allreduce")
-        if self._slot is None and step is None:
-            return self.allreduce_async(
-                array, op, deadline=deadline, out=out, mode=mode, dtype=dtype, agree=agree
-            ).wait()
-        slot = self.partial()
-        if op not in SLOT_OPS:
-            raise InvalidArgument("op", op, "one of " + ", ".join(SLOT_OPS) + " in a job with a policy")
-        if agree:
-            raise InvalidArgument("agree", agree, "False in a job with a policy")
-        divisor = "none" if op == "sum" else None
-        return slot.reduce(array, divisor, step=step, deadline=deadline, out=out, mode=mode, dtype=dtype)
+        if step is not None:
+            self.partial()
+        return self.allreduce_async(array, op, deadline=deadline, out=out, mode=mode, dtype=dtype, agree=agree).wait()
 
     def allreduce_async(
         self,
@@ -283,37 +190,15 @@ class Job(Collectives, SparseReduce):
         return self._launch(allreduce_op(self._connection, now, array, op, deadline, out, mode, dtype, agree))
 
     def partial(self, *, local_reduce: str | None = None, divisor: str | None = None) -> Partial:
-        """In a job with a policy: this rank's slot, in which it leaves gradients for ops; it is always the same object.
-        The arguments hold from its next call.
-
-        local_reduce: how gradients are combined that no op has taken yet: "sum" (eager-SGD's) or "weighted" (RNA's, the
-            default of the policies "probe" and "seeded"; that of the others is "sum").
-        divisor: what the sum over the ranks is divided by: all ranks ("world", eager-SGD's), the ranks that are in it
-            ("contributors", RNA's, the default of "probe" and "seeded"; that of the others is "world"), or nothing
-            ("none"). It must be the same on all ranks.
-
-        Raises InvalidArgument, also in a job without a policy.
-        """
-        if self._slot is None:
-            self._check_full("partial")
-            allowed = "another one, to have slots: connect(options=Options(policy=...))"
-            raise InvalidArgument("policy", self.policy, allowed)
-        self._slot.configure(local_reduce, divisor)
-        return self._slot
+        """See `PartialJob.partial`. Raises InvalidArgument in a job of another kind."""
+        allowed = "another one, to have slots: connect(options=Options(policy=...))"
+        raise InvalidArgument("policy", self.policy, allowed)
 
     def coded(self, plan: Plan | None = None) -> Coded:
-        """In a coded job: what gives this rank's part of each step and gets its result; it is always the same object.
-
-        plan: the plan by which this rank computes; it must be the one of the job. Raises InvalidArgument.
-        """
-        if self._coded is None:
-            raise InvalidArgument("policy", self.policy, "coded: connect(options=Options(**plan.options()))")
-        self._coded.check(plan)
-        return self._coded
+        """See `CodedJob.coded`. Raises InvalidArgument in a job of another kind."""
+        raise InvalidArgument("policy", self.policy, "coded: connect(options=Options(**plan.options()))")
 
     def _launch(self, request: Op) -> Handle:
-        name = COLLECTIVE_BY_CODE[request.layout.collective]
-        self._check_full("allreduce_async" if name == "allreduce" else name)
         return Handle(self._connection.begin(request), request)
 
     def beside(
@@ -336,7 +221,7 @@ class Job(Collectives, SparseReduce):
         """
         settings, hosts = self._connection.settings, self.hosts
         made = settings_beside(settings, hosts, suffix, options, ranks, arena_bytes, bucket_bytes)
-        return Job(made, self._connection.connector)
+        return open_job(made, self._connection.connector)
 
     def sync_model(self, tensors: Any, *, deadline: Duration | None = None) -> SyncResult:
         """Makes the tensors the same on all ranks: each becomes its average over all of them, reliably.
@@ -349,52 +234,121 @@ class Job(Collectives, SparseReduce):
         Says how far apart the ranks were. Raises as `allreduce` in reliable mode; then some tensors may be averaged
         already, and a second call on all ranks repairs that.
         """
-        self._check_full("sync_model")
         return sync_model(self, tensors, self._connection.settings.deadline_s if deadline is None else deadline)
 
-    def empty(self, shape: int | Sequence[int], dtype: Any = "float32") -> AnyArray:
-        """A numpy array in the shared memory, with arbitrary content. Such an array is reduced without copies.
 
-        bfloat16 comes as uint16. The memory is given back when the last array over it is gone; the array itself stays
-        usable after the job is closed or its daemon lost. Do not use it in a forked child. Raises ResourceExhausted
-        when the arena is full, InvalidArgument for what is no dtype or no shape, and ForkedHandle.
+_Kind = TypeVar("_Kind", bound=type[Job])
+
+
+def _without(*names: str, instead: str) -> Callable[[_Kind], _Kind]:
+    """Decorates a kind of job that lacks these methods: they raise Unsupported, which says what to do `instead`."""
+
+    def lacking(name: str) -> Callable[..., NoReturn]:
+        def refuse(*_: object, **__: object) -> NoReturn:
+            raise Unsupported(name, instead)
+
+        refuse.__name__, refuse.__doc__ = name, f"Raises Unsupported: {instead}."
+        return refuse
+
+    def decorated(kind: _Kind) -> _Kind:
+        for name in names:
+            setattr(kind, name, lacking(name))
+        return kind
+
+    return decorated
+
+
+_CALLS = ("barrier", "broadcast", "all_gather", "reduce_scatter", "all_to_all", "allreduce_sparse")
+_CALLED_BY_ALL = ("allreduce_async", "sync_model", *_CALLS, *(f"{name}_async" for name in _CALLS))
+
+
+@_without(
+    *_CALLED_BY_ALL,
+    instead="a job with a policy has allreduce and partial() alone; open a second job, without one, beside it",
+)
+class PartialJob(Job):
+    """One rank of a job with a policy: an op takes what ranks have given by the time it starts, and leaves the rest for
+    the next one. `policy` says what starts it. It has `allreduce` and `partial`."""
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(connection)
+        self._face = Partial(connection)
+
+    def allreduce(
+        self,
+        array: Any,
+        op: str = "avg",
+        *,
+        deadline: Duration | None = None,
+        out: Any = None,
+        mode: str | None = None,
+        dtype: Any = None,
+        agree: bool = False,
+        step: int | None = None,
+    ) -> Receipt:
+        """Gives `array` for an op and waits for the result: see `Partial.allreduce`, which this is.
+
+        op: "avg" divides by what `partial` was told, "sum" by nothing. agree: False. step: number of the op that
+        `array` is for; by default the next one. The rest as for `Job.allreduce`.
         """
-        return self._connection.empty(shape, dtype)
+        if op not in SLOT_OPS:
+            raise InvalidArgument("op", op, "one of " + ", ".join(SLOT_OPS) + " in a job with a policy")
+        if agree:
+            raise InvalidArgument("agree", agree, "False in a job with a policy")
+        divisor = "none" if op == "sum" else None
+        return self._face.reduce(array, divisor, step=step, deadline=deadline, out=out, mode=mode, dtype=dtype)
 
-    def holds(self, address: int, nbytes: int) -> bool:
-        """Whether memory of this process lies in the shared memory, so that it is reduced without copies.
+    def partial(self, *, local_reduce: str | None = None, divisor: str | None = None) -> Partial:
+        """This rank's slot, in which it leaves gradients for ops; it is always the same object. The arguments hold from
+        its next call.
 
-        False for memory of an earlier session, after the daemon was lost.
+        local_reduce: how gradients are combined that no op has taken yet: "sum" (eager-SGD's) or "weighted" (RNA's, the
+            default of the policies "probe" and "seeded"; that of the others is "sum").
+        divisor: what the sum over the ranks is divided by: all ranks ("world", eager-SGD's), the ranks that are in it
+            ("contributors", RNA's, the default of "probe" and "seeded"; that of the others is "world"), or nothing
+            ("none"). It must be the same on all ranks.
+
+        Raises InvalidArgument.
         """
-        return self._connection.session.arena.offset_of(address, nbytes) is not None
+        self._face.configure(local_reduce, divisor)
+        return self._face
 
-    def close(self, timeout: Duration = LEAVE_TIMEOUT_S) -> None:
-        """Leaves the job, within `timeout`. Ops under way end with ClosedHandle here and go on without this rank
-        elsewhere.
+    @property
+    def collectives(self) -> frozenset[str]:
+        """ "allreduce" alone."""
+        return frozenset({"allreduce"})
 
-        Idempotent. In a forked child it does nothing: the parent's session goes on.
+
+@_without(
+    "allreduce",
+    "partial",
+    *_CALLED_BY_ALL,
+    instead="a coded job has coded() alone; open a second job, without a policy, beside it",
+)
+class CodedJob(Job):
+    """One rank of a coded job: each step has the exact sum over all data, though some ranks may be late. It has
+    `coded`."""
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(connection)
+        self._face = Coded(connection, self.world_size)
+
+    def coded(self, plan: Plan | None = None) -> Coded:
+        """What gives this rank's part of each step and gets its result; it is always the same object.
+
+        plan: the plan by which this rank computes; it must be the one of the job. Raises InvalidArgument.
         """
-        seconds = duration_s(timeout, "timeout")
-        self._connection.close(seconds)
+        self._face.check(plan)
+        return self._face
 
-    def __enter__(self) -> Job:
-        return self
+    @property
+    def collectives(self) -> frozenset[str]:
+        """None."""
+        return frozenset()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
-    def __repr__(self) -> str:
-        state = "closed" if self._connection.closed else self._connection.session.state.name.lower()
-        return f"<ultima.Job {self.name!r} rank {self.rank} of {self.world_size}, {state}>"
-
-    # How
-
-    def _check_full(self, call: str) -> None:
-        """Raises Unsupported in a job with a policy."""
-        if self._coded is not None:
-            raise Unsupported(call, "a coded job has coded() alone; open a second job, without a policy, beside it")
-        if self._slot is not None:
-            text = "a job with a policy has allreduce and partial() alone; open a second job, without one, beside it"
-            raise Unsupported(call, text)
+def open_job(settings: Settings, connector: Connector) -> Job:
+    """Joins a job; the kind follows from its policy. Raises as `connect`."""
+    connection = Connection(settings, connector)
+    kind = {"none": Job, "coded": CodedJob}.get(connection.policy, PartialJob)
+    return kind(connection)

@@ -104,7 +104,7 @@ class FakeDaemon:
     def connect(self, rank: int = 0, **options: Any) -> Job:
         """A Job attached to this fake as `rank`. `options` as for `ultima.connect`; the environment is ignored."""
         settings = config.resolve({}, job="fake", rank=rank, world_size=self.world_size, **options)
-        return Job(settings, self)
+        return job.open_job(settings, self)
 
     @contextlib.contextmanager
     def installed(self) -> Iterator[FakeDaemon]:

@@ -22,7 +22,7 @@ from tests.bench.rank import measure
 from tests.bench.rig import CODED, OWN, Rig, Series, moved_bytes, quantile, turns_anew, wire_bound_us
 from tests.bench.studies import Table
 from tests.bench.usage import Meter, Usage, parse_idle_s, parse_wakeups
-from ultima.api.job import Job
+from ultima.api.job import open_job
 from ultima.base.receipt import Receipt, Status
 from ultima.settings import config
 
@@ -363,7 +363,7 @@ def test_overhead__is_what_is_not_the_engines() -> None:
 
 def test_call_cost__is_the_callers_alone() -> None:
     player = call_cost.Player()
-    with Job(config.resolve({}, job="bench", rank=0, world_size=2), player) as job:
+    with open_job(config.resolve({}, job="bench", rank=0, world_size=2), player) as job:
         array = np.ones(overhead.COUNT, np.float32)
         receipts: list[Receipt] = []
         began = time.thread_time_ns()

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ultima import Job
+from ultima.api.job import open_job
 from ultima.session.attachment import Attachment
 from ultima.settings import config
 from ultima.settings.config import Settings
@@ -26,7 +27,7 @@ class FakeJobs:
     def base(self, rank: int, **options: Any) -> Job:
         """The job that a training has anyway."""
         settings = config.resolve({}, job="base", rank=rank, world_size=self.world_size, **{"arena": "8M", **options})
-        return Job(settings, self)
+        return open_job(settings, self)
 
     def attach(self, settings: Settings, until_ns: int, patience_ns: int, next_op_seq: int | None = None) -> Attachment:
         with self._lock:
