@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What documents point at is there: headings that links name, and tests that tests/README.md names.
+"""What documents point at is there: headings that links name, tests that tests/README.md names, verbs in the README.
 
 That linked and named files exist is held by tests/test_architecture.py.
 """
@@ -14,8 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from ultima.cli.main import VERBS
+
 ROOT = Path(__file__).resolve().parents[1]
 TESTS = ROOT / "tests"
+README_LINES_MAX = 160
 
 
 def _documents() -> list[Path]:
@@ -88,3 +91,10 @@ def test_folders__each_is_in_the_table() -> None:
     page = (TESTS / "README.md").read_text()
     there = {path.parent.name for path in TESTS.glob("*/*") if path.suffix in (".py", ".c")}
     assert {name for name in there if f"`{name}/`" not in page} == set()
+
+
+def test_readme__names_every_verb_and_stays_short() -> None:
+    """Who reads it in a terminal should be through in five minutes: what is longer has a page of its own."""
+    page = (ROOT / "README.md").read_text()
+    assert {verb.name for verb in VERBS if f"`{verb.name}`" not in page} == set()
+    assert len(page.splitlines()) <= README_LINES_MAX
