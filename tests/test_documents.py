@@ -19,6 +19,18 @@ from ultima.cli.main import VERBS
 ROOT = Path(__file__).resolve().parents[1]
 TESTS = ROOT / "tests"
 README_LINES_MAX = 160
+# What stays the same in the messages that docs/faq.md answers.
+SAID = (
+    "is imported by the same name, from ",
+    "Is ultimad running, is ULTIMA_SOCKET right?",
+    "another process listens on TCP port ",
+    "in use by another ultimad (pid ",
+    "peers must be authenticated: set tls.certificate, tls.key and tls.authority",
+    "; coordinator ",
+    " cannot take part any more",
+    " descriptors open that it may have",
+    " to blame: ",
+)
 
 
 def _documents() -> list[Path]:
@@ -98,3 +110,11 @@ def test_readme__names_every_verb_and_stays_short() -> None:
     page = (ROOT / "README.md").read_text()
     assert {verb.name for verb in VERBS if f"`{verb.name}`" not in page} == set()
     assert len(page.splitlines()) <= README_LINES_MAX
+
+
+@pytest.mark.parametrize("said", SAID)
+def test_faq__quotes_what_the_programs_say(said: str) -> None:
+    """Who searches a page for the message on the screen finds it only if both have the same words."""
+    assert said in " ".join((ROOT / "docs/faq.md").read_text().split())
+    sources = (path.read_text() for room in ("client", "daemon") for path in (ROOT / room).rglob("*.py"))
+    assert any(said in re.sub(r'"\s*\n\s*f?"', "", source) for source in sources)
