@@ -82,7 +82,7 @@ class Coded:
         self._check_vector(request.count, request.kind, "array")
         session = self._connection.ready(request.expires_ns)
         if not self._giving.acquire(timeout=max(0.0, (request.expires_ns - time.monotonic_ns()) / 1e9)):
-            raise DeadlineExceeded("another thread's call to this job was under way until the deadline")
+            raise DeadlineExceeded("another thread's call to this job did not end by the deadline")
         try:
             op = self._give(session, request, number)
         finally:

@@ -191,7 +191,7 @@ class Job(EveryJob, Collectives, SparseReduce):
 
     def partial(self, *, local_reduce: str | None = None, divisor: str | None = None) -> Partial:
         """See `PartialJob.partial`. Raises InvalidArgument in a job of another kind."""
-        allowed = "another one, to have slots: connect(options=Options(policy=...))"
+        allowed = "another one, as in connect(options=Options(policy=...))"
         raise InvalidArgument("policy", self.policy, allowed)
 
     def coded(self, plan: Plan | None = None) -> Coded:
@@ -264,7 +264,7 @@ _CALLED_BY_ALL = ("allreduce_async", "sync_model", *_CALLS, *(f"{name}_async" fo
 
 @_without(
     *_CALLED_BY_ALL,
-    instead="a job with a policy has allreduce and partial() alone; open a second job, without one, beside it",
+    instead="a job with a policy has only allreduce and partial(); open a second job without a policy beside it",
 )
 class PartialJob(Job):
     """One rank of a job with a policy: an op takes what ranks have given by the time it starts, and leaves the rest for
@@ -323,7 +323,7 @@ class PartialJob(Job):
     "allreduce",
     "partial",
     *_CALLED_BY_ALL,
-    instead="a coded job has coded() alone; open a second job, without a policy, beside it",
+    instead="a coded job has only coded(); open a second job without a policy beside it",
 )
 class CodedJob(Job):
     """One rank of a coded job: each step has the exact sum over all data, though some ranks may be late. It has

@@ -182,7 +182,7 @@ class Partial:
             return replace(op.receipt, op_seq=self._coming, policy=self.policy, included=1, eta=self.eta)
         assert op.answer is not None
         if op.answer.status == STATUS_EMPTY:
-            raise DeadlineExceeded(f"step {self._last}: an op took it, and its result did not come", op.receipt)
+            raise DeadlineExceeded(f"step {self._last}: an op took it, but its result did not arrive", op.receipt)
         self._learn(op.receipt)
         return op.receipt
 
@@ -299,7 +299,9 @@ class Partial:
                     self._last = number
                     self._shaped.set()
                     return op
-            raise ProtocolError("the daemon found the slot empty and full at once: different releases?")
+            raise ProtocolError(
+                "the daemon says that this rank's contribution is there and is not: different releases?"
+            )
 
     def _ask(self, buffers: SlotBuffers, op: Op, piece: Piece, sticky: bool) -> None:
         """Submits and waits for the answer. If that is not heard, the slot may hold what was given, or may not."""
@@ -435,7 +437,7 @@ class Partial:
     @contextmanager
     def _alone(self, expires_ns: int) -> Iterator[None]:
         if not self._giving.acquire(timeout=max(0.0, (expires_ns - time.monotonic_ns()) / 1e9)):
-            raise DeadlineExceeded("another thread's call to this slot was under way until the deadline")
+            raise DeadlineExceeded("another thread's call to this job did not end by the deadline")
         try:
             yield
         finally:

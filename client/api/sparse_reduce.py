@@ -121,8 +121,8 @@ class SparseReduce:
         if mode is None:
             mode = "bounded" if lossy == "best_effort" and agree else lossy
         if not self._connection.session.sparse:
-            text = "sparse contributions are summed by algorithm 'tar' alone, in jobs without a policy, as they come: "
-            text += "so not in a deterministic job, whose ranks can send containers (ultima.sparse.exchange)"
+            text = "sparse contributions are summed only by algorithm 'tar', without a policy, in jobs that are not "
+            text += "deterministic; ranks of other jobs can send containers (ultima.sparse.exchange)"
             raise Unsupported("allreduce_sparse", text)
         call = SparseCall(entries, group, FORMS[form], hint or 0)
         layout = Layout(COLLECTIVES["allreduce_sparse"], target.nbytes, apart=True, sparse=call)

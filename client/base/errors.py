@@ -179,7 +179,7 @@ class DaemonUnavailable(DaemonError):
 class DaemonLost(DaemonError):
     """An attached daemon stopped serving.
 
-    `reason` is "hangup" (its process ended or threw this session out), "closing" (it is being shut down) or "overrun"
+    `reason` is "hangup" (its process ended or closed this session), "closing" (it is being shut down) or "overrun"
     (64 ops were outstanding for the whole time of this one, and an op number cannot be skipped). Or it did not hang up,
     but is stopped or short of CPU time, and the session goes on: "unresponsive" (it did not answer, by its deadline
     plus 50 ms, a call that has no result without it: in reliable mode, with `agree`, in a coded job, a `give`) or

@@ -67,7 +67,7 @@ def hidden_by(folders: Sequence[Path]) -> Clash | None:
         if spec.origin is not None and Path(spec.origin).resolve() == OURS / "__init__.py":
             return None
         return Clash(
-            f"{found} hides the package {NAME} from programs that start there, which import the wrong one",
+            f"{found} hides the package {NAME}: programs started there import the wrong one",
             "rename it, or start them elsewhere",
         )
     return None

@@ -14,9 +14,7 @@ _UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 _AGO = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|min|h|d)")
 _CLOCK = re.compile(r"(?:(yesterday|\d{4}-\d{2}-\d{2})[ T]+)?(\d{1,2}):(\d{2})(?::(\d{2}))?")
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
-ALLOWED = (
-    "a time that is not in the future: '03:12', 'yesterday 03:12', '2026-11-22 03:12:05', or '2h' for two hours ago"
-)
+ALLOWED = "a time in the past: '03:12', 'yesterday 03:12', '2026-11-22 03:12:05', or '2h' for two hours ago"
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,7 +116,7 @@ def perf(
     }
     options = options_of(said)
     if output is not None and not output.parent.is_dir():
-        raise InvalidArgument("-J", str(output), "a file in a folder that exists")
+        raise InvalidArgument("-J", str(output), "a file in an existing folder")
     plan = Plan(iterations, warmup, checks, mode.value, deadline, loss_columns, agree)
     largest = max(*sizes, scratch_bytes(plan))
     # Two arrays of the largest size, what the ranks tell one another, and what rounding takes.

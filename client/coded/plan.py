@@ -53,13 +53,15 @@ class Plan:
             raise InvalidArgument("code", self.code, ", ".join(CODES))
         most = HOSTS_MAX - self.first
         if not self.virtual and self.workers > most:
-            raise InvalidArgument("workers", self.workers, f"at most {most}, for a job has at most {HOSTS_MAX} hosts")
+            raise InvalidArgument(
+                "workers", self.workers, f"at most {most}, because a job has at most {HOSTS_MAX} hosts"
+            )
         if self.children is not None and tree.depth_of(self.workers, self.children) is None:
             fit = _tree_sizes(self.children, HOSTS_MAX if not self.virtual else 2 * self.workers * self.children)
             raise InvalidArgument("workers", self.workers, f"{fit}, which fill a tree of {self.children} children each")
         if self.stragglers >= self.fan_out:
             whose = "workers" if self.children is None else "children of a parent"
-            allowed = f"at most {self.fan_out - 1}, for one of the {self.fan_out} {whose} must be in time"
+            allowed = f"at most {self.fan_out - 1}, because one of the {self.fan_out} {whose} must be in time"
             raise InvalidArgument("stragglers", self.stragglers, allowed)
         if self.code == "groups" and self.fan_out % (self.stragglers + 1):
             reason = f"one less than a divisor of {self.fan_out} with groups"

@@ -335,7 +335,7 @@ def _join_error(settings: Settings, error: Any) -> Exception:
             # Perhaps our own former session, whose end the daemon is about to notice.
             return _TryAgain(JoinRefused(f"{where}: {text}"))
         case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.CANCELLED | grpc.StatusCode.UNAUTHENTICATED:
-            return _TryAgain(DaemonUnavailable(f"{where}: the daemon went away while joining: {text}"))
+            return _TryAgain(DaemonUnavailable(f"{where}: the daemon hung up during the join: {text}"))
         case _:
             return ProtocolError(f"{where}: JoinJob answered {code.name}: {text}")
 

@@ -70,7 +70,9 @@ class Away:
         self._told = True
         while self.ops:
             last = self.ops.pop()
-            text = f"op {last.seq}: reliable, and not finished by its deadline; this host's daemon was told to stop"
+            text = (
+                f"op {last.seq} (reliable): not finished by its deadline, because this host's daemon was told to stop"
+            )
             last.fail(DeadlineExceeded(text) if late and last.mode == MODES["reliable"] else reason)
             if last is op:
                 break

@@ -56,5 +56,5 @@ def _token(data: bytes, path: str) -> str:
         raise UltimaError(f"the daemon on {path} does not serve this user: {reply.get('message', reply['error'])}")
     token = reply.get("token") if isinstance(reply, dict) and reply.get("v") == PROTOCOL_VERSION else None
     if not isinstance(token, str):
-        raise ProtocolError(f"the daemon on {path} did not answer who we are with a token: different releases?")
+        raise ProtocolError(f"the daemon on {path} sent no token for this user: different releases?")
     return token

@@ -445,12 +445,12 @@ def failure_of(completion: Completion, hosts: tuple[Host, ...], rank: int, asked
         receipt = completion.receipt
         blame = f"; waiting for {ranks_text(receipt.culprit)}" if receipt.culprit else ""
         return DeadlineExceeded(
-            f"op {number}: {_promise(asked, receipt)}, and not finished by its deadline{blame}", receipt
+            f"op {number} ({_promise(asked, receipt)}): it did not finish by its deadline{blame}", receipt
         )
     if error == ERR_ABSENT:
         gone = completion.receipt.gone or completion.receipt.culprit
         who = ranks_text(gone) if gone else "some rank"
-        text = f"op {number}: {_promise(asked, completion.receipt)}, and {who} cannot take part any more"
+        text = f"op {number} ({_promise(asked, completion.receipt)}): {who} cannot take part any more"
         return RanksGone(text, gone, completion.receipt)
     if error == ERR_TOO_LARGE:
         return ResourceExhausted("bucket_bytes_max", f"op {number}: larger than the job's largest bucket")

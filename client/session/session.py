@@ -360,7 +360,7 @@ class Session(Following):
             hung_up |= ended(self._attachment.bell) if fd == self._attachment.bell.fileno() else self._hung_up()
         self._drain()
         if hung_up:
-            self._lose("hangup", "the daemon hung up: it ended, or it threw this session out")
+            self._lose("hangup", "the daemon hung up: it ended, or it closed this session")
 
     def _drain(self) -> None:
         """Under the lock: takes in every completion that is there."""
@@ -432,8 +432,8 @@ class Session(Following):
             if self.state is SessionState.OPEN:
                 self._lose(
                     "overrun",
-                    "an op could not be submitted by its deadline, for earlier ops filled the ring or the arena; its "
-                    f"number cannot be skipped, so this session ends{self._silence.blame()}",
+                    "an op could not be submitted by its deadline because earlier ops filled the ring or the arena; "
+                    f"its number cannot be skipped, so this session ends{self._silence.blame()}",
                 )
             return self.failure()
 

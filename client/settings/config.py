@@ -190,13 +190,13 @@ def job_secret(environment: Mapping[str, str]) -> bytes:
     """The job's secret that `environment` names, or b"". Raises InvalidArgument, which does not repeat the secret."""
     text, file = environment.get(SECRET_VARIABLE), environment.get(SECRET_FILE_VARIABLE)
     if text and file:
-        raise InvalidArgument(SECRET_FILE_VARIABLE, file, f"one of it and {SECRET_VARIABLE}")
+        raise InvalidArgument(SECRET_FILE_VARIABLE, file, f"only one of it and {SECRET_VARIABLE}")
     try:
         return secrets.parse(text) if text else secrets.read_file(Path(file)) if file else b""
     except ValueError as error:
         named, shown = (SECRET_VARIABLE, "set") if text else (SECRET_FILE_VARIABLE, file)
         raise InvalidArgument(
-            named, shown, f"{secrets.SECRET_ALLOWED}, which only its owner may read: it {error}"
+            named, shown, f"{secrets.SECRET_ALLOWED}, readable only by its owner: it {error}"
         ) from None
 
 

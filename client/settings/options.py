@@ -208,17 +208,17 @@ def resolve(
         default = option.row.default
         if option.row.whole_only and (number := said.get(option.field, default)) != default:
             partial = f"the job is partial: its policy is {BY_NAME['policy'].write(policy)}"
-            raise InvalidArgument(option.name, option.write(number), f"{option.write(default)}, for {partial}")
+            raise InvalidArgument(option.name, option.write(number), f"{option.write(default)}, because {partial}")
     for option in TABLE if said.get("deterministic") == DETERMINISTIC_YES else ():
         word = option.write(said.get(option.field, option.row.default))
         if option.row.by_arrival == word:
             others = ", ".join(one for one in option.row.words if one != word)
-            raise InvalidArgument(option.name, word, f"{others}, for the job is deterministic")
+            raise InvalidArgument(option.name, word, f"{others}, because the job is deterministic")
     for option in TABLE if policy != POLICY_CODED else ():
         default = option.row.default
         if option.row.coded_only and (number := said.get(option.field, default)) != default:
             word = BY_NAME["policy"].write(policy)
-            allowed = f"{option.write(default)}, for the policy of the job is {word}, not coded"
+            allowed = f"{option.write(default)}, because the policy of the job is {word}, not coded"
             raise InvalidArgument(option.name, option.write(number), allowed)
     return said
 

@@ -77,7 +77,9 @@ def exchange(job: Job, container: bytes, size: int, *, deadline: Duration | None
     as `Job.all_gather`.
     """
     if job.policy != "none":
-        raise Unsupported("exchange", "a job with a policy has allreduce and partial() alone; use a job without one")
+        raise Unsupported(
+            "exchange", "a job with a policy has only allreduce and partial(); use a job without a policy"
+        )
     started = time.monotonic()
     until = started + min(deadline_s(job.deadline_s if deadline is None else deadline, "deadline"), DURATION_MAX_S)
     parse(container, check_size(size))

@@ -72,7 +72,7 @@ def test_ranks_of_one_host__all_that_is_told_of_an_op_names_those_it_lacks(daemo
         own = jobs[0].allreduce(data[0], "sum")
         assert (own.status, own.contributors, own.partly) == (Status.INSUFFICIENT, (0,), ())
         assert own.gone == own.culprit == (1, 2) and (data[0] == 5.0).all()
-        with pytest.raises(ultima.RanksGone, match="reliable, and ranks 1-2 cannot take part any more") as caught:
+        with pytest.raises(ultima.RanksGone, match=r"\(reliable\): ranks 1-2 cannot take part any more") as caught:
             jobs[0].allreduce(data[0], "sum", mode="reliable")
         assert caught.value.ranks == (1, 2)
         told = explain(*decoded(get_receipts(str(host.socket), jobs[0].name, caught.value.receipt.op_seq)))

@@ -76,7 +76,7 @@ def test_hidden_by__is_what_python_imports(tmp_path: Path, file: str, hides: str
         assert found is None
     else:
         assert hides and found is not None
-        assert found.finding.startswith(f"{tmp_path / hides} hides the package ultima from programs that start there")
+        assert found.finding.startswith(f"{tmp_path / hides} hides the package ultima: programs started there")
         assert found.remedy.startswith("rename it")
 
 

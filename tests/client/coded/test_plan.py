@@ -190,12 +190,12 @@ def test_plan__takes_every_tree_of_a_real_job() -> None:
 
 @pytest.mark.parametrize("arguments, message", [
     (dict(workers=0, stragglers=0), "workers is 0; allowed: a whole number of 1 or more"),
-    (dict(workers=65, stragglers=0), "workers is 65; allowed: at most 64, for a job has at most 64 hosts"),
-    (dict(workers=64, stragglers=0, children=64), "workers is 64; allowed: at most 63, for a job has at most 64 hosts"),
-    (dict(workers=84, stragglers=1, children=4), "workers is 84; allowed: at most 63, for a job has at most 64 hosts"),
+    (dict(workers=65, stragglers=0), "workers is 65; allowed: at most 64, because a job has at most 64 hosts"),
+    (dict(workers=64, stragglers=0, children=64), "at most 63, because a job has at most 64 hosts"),
+    (dict(workers=84, stragglers=1, children=4), "at most 63, because a job has at most 64 hosts"),
     (dict(workers=10, stragglers=1, children=3), "workers is 10; allowed: 3, 12, 39, which fill a tree of 3 children"),
-    (dict(workers=4, stragglers=4), "stragglers is 4; allowed: at most 3, for one of the 4 workers must be in time"),
-    (dict(workers=12, stragglers=3, children=3), "at most 2, for one of the 3 children of a parent must be in time"),
+    (dict(workers=4, stragglers=4), "at most 3, because one of the 4 workers must be in time"),
+    (dict(workers=12, stragglers=3, children=3), "at most 2, because one of the 3 children of a parent must be"),
     (dict(workers=4, stragglers=-1), "stragglers is -1; allowed: a whole number of 0 or more"),
     (dict(workers=4, stragglers=True), "stragglers is True; allowed: a whole number"),
     (dict(workers=4, stragglers=1, children=0), "children is 0; allowed: a whole number of 1 or more"),

@@ -29,9 +29,9 @@ def failure(
         (
             words.ERR_TIMEOUT,
             ultima.DeadlineExceeded,
-            "not finished by its deadline; waiting for ranks 2-4",
+            "it did not finish by its deadline; waiting for ranks 2-4",
         ),
-        (words.ERR_ABSENT, ultima.RanksGone, "op 7: reliable, and ranks 2-4 cannot take part any more"),
+        (words.ERR_ABSENT, ultima.RanksGone, "op 7 (reliable): ranks 2-4 cannot take part any more"),
         (words.ERR_TOO_LARGE, ultima.ResourceExhausted, "bucket_bytes_max"),
         (words.ERR_FULL, ultima.ResourceExhausted, "no room"),
         (words.ERR_DTYPE, ultima.InvalidArgument, "dtype is"),

@@ -95,7 +95,7 @@ NOT_CODED = [("stragglers", 1, "none"), ("children", 3, "star"), ("code", "linea
 @pytest.mark.parametrize(("name", "value", "only"), NOT_CODED)
 def test_resolve__what_coded_jobs_alone_have(name: str, value: Any, only: str) -> None:
     """It would change nothing in others, so whoever names it has forgotten the policy."""
-    with pytest.raises(InvalidArgument, match=f"{only}, for the policy of the job is solo, not coded"):
+    with pytest.raises(InvalidArgument, match=f"{only}, because the policy of the job is solo, not coded"):
         resolve(Options(policy="solo", **{name: value}), {})
     assert resolve(Options(policy="coded", **{name: value}), {})["policy"] == 8
 
@@ -146,7 +146,7 @@ def test_resolve__what_a_partial_job_cannot_be() -> None:
     for name, value, only in (("algorithm", "ring", "tar"), ("hadamard", "auto", "off")):
         with pytest.raises(InvalidArgument) as caught:
             resolve(Options(policy="solo"), {f"ULTIMA_{name.upper()}": value})
-        allowed = f"{only}, for the job is partial: its policy is solo"
+        allowed = f"{only}, because the job is partial: its policy is solo"
         assert str(caught.value) == f"{name} is {value!r}; allowed: {allowed}"
 
 
@@ -158,8 +158,8 @@ def test_resolve__what_a_deterministic_job_cannot_be() -> None:
         assert resolve(Options(deterministic=False), {f"ULTIMA_{name.upper()}": value})["deterministic"] == 1
         with pytest.raises(InvalidArgument) as caught:
             resolve(Options(deterministic=True), {f"ULTIMA_{name.upper()}": value})
-        assert str(caught.value) == f"{name} is {value!r}; allowed: {others}, for the job is deterministic"
-    with pytest.raises(InvalidArgument, match=r"^deterministic is 'yes'; allowed: no, for the job is partial"):
+        assert str(caught.value) == f"{name} is {value!r}; allowed: {others}, because the job is deterministic"
+    with pytest.raises(InvalidArgument, match=r"^deterministic is 'yes'; allowed: no, because the job is partial"):
         resolve(Options(policy="full", deterministic=True), {})
 
 

@@ -44,7 +44,10 @@ def test_secret__of_another_form_is_refused_and_not_repeated(tmp_path: Path, tex
     ("environment", "words"),
     [
         ({"ULTIMA_JOB_SECRET_FILE": "/nonexistent"}, "cannot be read: No such file or directory"),
-        ({"ULTIMA_JOB_SECRET_FILE": "/nonexistent", "ULTIMA_JOB_SECRET": TEXT}, "allowed: one of it and ULTIMA_JOB"),
+        (
+            {"ULTIMA_JOB_SECRET_FILE": "/nonexistent", "ULTIMA_JOB_SECRET": TEXT},
+            "allowed: only one of it and ULTIMA_JOB",
+        ),
     ],
 )
 def test_secret__that_is_not_there_or_there_twice(environment: Mapping[str, str], words: str) -> None:

@@ -109,7 +109,9 @@ def test_agree__identical_bytes_or_an_exception() -> None:
             job.allreduce_async(a, agree=True, deadline=0.3) for job, a in zip(jobs[:2], arrays[:2], strict=True)
         ]
         for handle in handles:
-            with pytest.raises(DeadlineExceeded, match="with agree=True, and not finished by its deadline") as caught:
+            with pytest.raises(
+                DeadlineExceeded, match=r"\(with agree=True\): it did not finish by its deadline"
+            ) as caught:
                 handle.wait()
             assert caught.value.receipt is not None and caught.value.receipt.culprit == (2,)
         handles = [
