@@ -26,7 +26,7 @@ class Heard(NamedTuple):
     ended: bool
     """The daemon's end is closed."""
     back_within_s: float
-    """Above 0: the daemon was told to stop, and is to be back so soon."""
+    """Above 0: the daemon was told to stop, and should be back so soon."""
 
 
 def hear(line: socket.socket) -> Heard:

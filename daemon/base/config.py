@@ -106,7 +106,7 @@ class EngineOptions(_Section):
         "auto", description="of the packets to this host, where peers are authenticated; auto: the fastest of this CPU"
     )
     new_secret_seconds: Seconds = Field(
-        3600, ge=1, le=86400, description="so often the packets to this host get a fresh secret, where they are sealed"
+        3600, ge=1, le=86400, description="how often the packets to this host get a fresh secret, where they are sealed"
     )
 
     @field_validator("packet_bytes")
@@ -165,18 +165,22 @@ class Limits(_Section):
     )
     bucket_bytes: Bytes = Field(BUCKET_BYTES_MAX, ge=4096, le=BUCKET_BYTES_MAX, description="largest bucket of any job")
     rate_bytes_per_s: Bytes = Field(0, ge=0, le=2**40, description="most that one job may send; 0: no limit")
-    hello_seconds: Seconds = Field(5.0, gt=0, le=60, description="from connecting to asking for memory")
-    ticket_seconds: Seconds = Field(30.0, gt=0, le=3600, description="from attaching to joining a job")
-    join_seconds: Seconds = Field(300.0, gt=0, le=86400, description="for joining, whatever the caller says")
-    drain_seconds: Seconds = Field(5.0, ge=0, le=600, description="for open ops when the daemon is told to stop")
+    hello_seconds: Seconds = Field(5.0, gt=0, le=60, description="longest time from connecting to asking for memory")
+    ticket_seconds: Seconds = Field(30.0, gt=0, le=3600, description="longest time from attaching to joining a job")
+    join_seconds: Seconds = Field(
+        300.0, gt=0, le=86400, description="longest time for joining, whatever the caller says"
+    )
+    drain_seconds: Seconds = Field(
+        5.0, ge=0, le=600, description="how long to wait for open ops when the daemon is told to stop"
+    )
     drain_window_seconds: Seconds = Field(
         10.0,
         ge=0,
         le=600,
-        description="for which others wait for a daemon that was told to stop to be back; 0: not at all",
+        description="how long other hosts wait for a daemon that restarts; 0: not at all",
     )
     probe_seconds: Seconds = Field(
-        2.0, ge=0.05, le=60, description="for the ranks drawn to start an op, before others are"
+        2.0, ge=0.05, le=60, description="how long to wait for the ranks drawn to start an op before others are drawn"
     )
 
     def become(self, other: Limits) -> None:
@@ -206,7 +210,7 @@ class DaemonConfig(_Section):
     bind: str = Field("", description="numeric address for peers, TCP and UDP; empty: no peers, this host alone")
     advertise: str = Field("", description="numeric address that peers use instead of `bind`; needed behind a wildcard")
     port: Int = Field(29520, ge=0, le=65533, description="TCP for peers; 0 picks free ones")
-    insecure: bool = Field(False, description="speak to peers although nobody is authenticated")
+    insecure: bool = Field(False, description="talk to peers without authentication")
     tls: TlsOptions = Field(default_factory=lambda: TlsOptions.model_validate({}))
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="least level that is logged")
     log_format: Literal["auto", "lines", "logfmt", "json"] = Field(

@@ -434,11 +434,11 @@ class Coordinator:
         if host.node != new.host.node:
             raise PermissionDenied(
                 f"rank = {new.rank}: is in job {new.job!r} on node {host.node!r}, not on node {new.host.node!r}: "
-                "start the job anew to move it"
+                "restart the job to move it"
             )
         if host.incarnation != new.host.incarnation:
             if not record.confirmed:
-                self._drop(new.job, record, "a host began anew before the first op")
+                self._drop(new.job, record, "a host was restarted before the first op")
                 return None
             if record.states[index] is not State.ABSENT and host.place != new.host.place:
                 raise AlreadyExists(f"rank = {new.rank}: is in job {new.job!r} on {host.name}, which is alive")
@@ -451,7 +451,7 @@ class Coordinator:
             record.hosts[index] = replace(new.host, index=index, ranks=host.ranks)
             record.states[index] = State.ABSENT  # until it says that it is up
             if record.over:
-                self._drop(new.job, record, "its last host began anew")
+                self._drop(new.job, record, "its last host was restarted")
                 return None
             log.info("host returns job=%s host=%d ranks=%s", new.job, index, numbers(host.ranks))
             self._on_change()

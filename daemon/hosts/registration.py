@@ -123,8 +123,8 @@ def check_owner(new: Registration, uid: int) -> None:
     insecure daemons know no users."""
     if new.host.node and not new.secret and new.uid != uid:
         raise PermissionDenied(
-            f"job {new.job!r}: belongs to uid {uid}, who came first; rank {new.rank} on node {new.host.node!r} is of "
-            f"uid {new.uid}: allowed: the same user on all hosts, or a job secret"
+            f"job {new.job!r}: belongs to uid {uid}, which joined first; rank {new.rank} on node {new.host.node!r} is "
+            f"of uid {new.uid}: allowed: the same user on all hosts, or a job secret"
         )
 
 

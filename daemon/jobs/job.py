@@ -205,7 +205,9 @@ class Job:
     def check_place(self, spec: JoinSpec) -> None:
         """Raises AlreadyExists or FailedPrecondition unless the rank has a free place here that it can take."""
         if spec.rank in self.joining or spec.rank in self.sessions:
-            raise AlreadyExists(f"rank = {spec.rank}: is in job {self.name!r} on this host, and alive")
+            raise AlreadyExists(
+                f"rank = {spec.rank}: already runs in job {self.name!r} on this host; do two processes have this rank?"
+            )
         if self.own is None or self.membership is None:
             return
         if spec.world_size != self.membership.world_size:

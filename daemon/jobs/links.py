@@ -227,7 +227,7 @@ class Links:
             self._forget(link, "it took an offer that was not ours" if taken > link.offer else "it lost the path")
             link.offer = max(link.offer, taken)
         else:
-            self._forget(link, "its host began anew")
+            self._forget(link, "its daemon was restarted")
             link.host = caller
         link.stop_calling()  # what is on its way is an answer that is void, or an offer to a life that is over
         self.call(link, give_up=False)

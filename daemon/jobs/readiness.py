@@ -78,7 +78,7 @@ class Readiness:
     async def answer(self, op_seq: int, place: Callable[[], int | None], deadline: float) -> Result:
         """Waits for the answer. Raises DeadlineExceeded, and ResourceExhausted where too many wait already."""
         if self._waiting >= WAITING_MAX:
-            raise ResourceExhausted(f"probes = {WAITING_MAX}: as many wait for this job already")
+            raise ResourceExhausted(f"probes = {WAITING_MAX}: so many already wait for this job")
         self._waiting += 1
         try:
             if not await self._changes.until(lambda: self.result(op_seq, place()) is not None, deadline):

@@ -40,7 +40,9 @@ class Returning:
         """The daemon of a host that is up says that it goes, or (0) nothing of the kind."""
         seconds = min(max(back_within_ms, 0) / 1e3, WINDOW_SECONDS_MAX)
         if seconds and not link.back_within_s and link.up():
-            text = f"{link.host.name} of job {job.name}: its daemon was told to stop, to be back in {seconds:g} s"
+            text = (
+                f"{link.host.name} of job {job.name}: its daemon was told to stop and should be back in {seconds:g} s"
+            )
             log.info("host goes job=%s host=%d back_within=%g", job.name, link.host.index, seconds)
             self.note("host_goes", text, job.name, "info")
             self._await(job, link, True)

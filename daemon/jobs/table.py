@@ -167,7 +167,7 @@ class JobTable:
                 "rank joined job=%s rank=%d session=%d pid=%d next_op_seq=%d",
                 *(job.name, spec.rank, session, trainer.pid, next_op_seq),
             )
-            self.recorder.events.note("rank_joined", f"rank {spec.rank} of job {job.name} is in", job.name)
+            self.recorder.events.note("rank_joined", f"rank {spec.rank} of job {job.name} has joined", job.name)
             bucket, options = job.membership.bucket_bytes_max, job.in_force.options
             member = job.membership
             lanes, parts = member.lanes, member.portions
@@ -259,7 +259,7 @@ class JobTable:
         """Takes the membership that a registration brought; only the first one of a life counts."""
         if job.membership is not None:
             if job.membership.generation != membership.generation:
-                raise FailedPrecondition(f"job {job.name!r}: formed anew while rank {rank} joined; join again")
+                raise FailedPrecondition(f"job {job.name!r}: formed again while rank {rank} joined: join again")
             return
         own = next((host for host in membership.hosts if rank in host.ranks), None)
         if own is None or own.incarnation != job.incarnation:

@@ -106,11 +106,11 @@ class Keeper:
     def _say(self) -> None:
         if self.trouble:
             log.warning("history is in memory only folder=%s reason=%s", self._folder, self.trouble)
-            text = f"what is recorded stays in memory: {self._folder}: {self.trouble}"
+            text = f"the history stays in memory: {self._folder}: {self.trouble}"
             self._recorder.events.note("history_lost", text, level="warning")
         else:
             log.info("history is on disk again folder=%s", self._folder)
-            self._recorder.events.note("history_kept", f"what is recorded is on disk again in {self._folder}")
+            self._recorder.events.note("history_kept", f"the history is on disk again in {self._folder}")
 
     # ---- in the thread ----
 

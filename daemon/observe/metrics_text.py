@@ -65,10 +65,12 @@ def _gauge(name: str, text: str, label: str, rows: Iterable[tuple[Sequence[str],
 
 def _daemon(facts: Facts) -> Iterator[Metric]:
     build = {"version": facts.version, "wire_version": str(facts.wire_version), "simd": facts.simd}
-    yield InfoMetricFamily("ultima_build", "What runs here.", value=build)
-    yield GaugeMetricFamily("ultima_start_time_seconds", "When the daemon started, since 1970.", value=facts.start_s)
+    yield InfoMetricFamily("ultima_build", "Version and CPU features of this daemon.", value=build)
     yield GaugeMetricFamily(
-        "ultima_healthy", "1 while ops make progress; 0 lets the watchdog act.", value=facts.healthy
+        "ultima_start_time_seconds", "When the daemon started, in seconds since 1970.", value=facts.start_s
+    )
+    yield GaugeMetricFamily(
+        "ultima_healthy", "1 while ops make progress; at 0 the watchdog restarts the daemon.", value=facts.healthy
     )
     yield GaugeMetricFamily(
         "ultima_oldest_op_seconds", "Age of the oldest open op; 0 for none.", value=facts.oldest_op_s
@@ -77,24 +79,30 @@ def _daemon(facts: Facts) -> Iterator[Metric]:
     yield CounterMetricFamily("ultima_repaired_bytes", "Bytes lost and sent again in time.", value=facts.repaired_bytes)
     yield _gauge(
         "ultima_receive_buffer_bytes",
-        "Of the data socket of a lane: what was asked for, and what the kernel granted.",
+        "Receive buffer of a lane's data socket: what was asked for, and what the kernel granted.",
         "kind",
         [(["asked"], facts.receive_asked), (["granted"], facts.receive_granted)],
     )
-    yield GaugeMetricFamily("ultima_history_on_disk", "1 while what is recorded reaches the disk.", value=facts.on_disk)
-    yield CounterMetricFamily("ultima_history_errors", "Attempts to reach it that failed.", value=facts.history_errors)
+    yield GaugeMetricFamily("ultima_history_on_disk", "1 while the history is written to disk.", value=facts.on_disk)
+    yield CounterMetricFamily(
+        "ultima_history_errors", "Failed attempts to write to the history on disk.", value=facts.history_errors
+    )
     yield GaugeMetricFamily("ultima_history_bytes", "Size of the history on disk.", value=facts.history_bytes)
     yield GaugeMetricFamily("ultima_insecure", "1 where peers are not authenticated.", value=facts.insecure)
     yield GaugeMetricFamily(
         "ultima_certificate_warning",
-        "1 where less than a quarter of a life is left, or new files are not valid.",
+        "1 where less than a quarter of a certificate's life is left, or new files are not valid.",
         value=facts.certificate_warning,
     )
     ends = [([kind], at) for kind, at in sorted(facts.not_after_s.items())]
-    yield _gauge("ultima_certificate_not_after_seconds", "When it becomes void, since 1970.", "kind", ends)
+    yield _gauge(
+        "ultima_certificate_not_after_seconds", "When a certificate expires, in seconds since 1970.", "kind", ends
+    )
     lanes = list(enumerate(facts.lanes))
     drops = [([str(lane)], counters.get("kernel_drops", 0)) for lane, counters in lanes]
-    yield _counter("ultima_kernel_drops", "Datagrams that the kernel dropped here for want of room.", "lane", drops)
+    yield _counter(
+        "ultima_kernel_drops", "Datagrams that the kernel dropped because a socket's buffer was full.", "lane", drops
+    )
     cpu = [([str(lane)], counters.get("cpu_ns", 0) / 1e9) for lane, counters in lanes]
     yield _counter("ultima_engine_cpu_seconds", "CPU time of a lane's thread.", "lane", cpu)
 
@@ -112,7 +120,9 @@ def _jobs(jobs: Sequence[JobFacts]) -> Iterator[Metric]:
     yield _counter("ultima_bucket_bytes", "Bytes of all buckets of ops that ended here.", "ultima_job", buckets)
     missing = [([job.name, reason], job.missing.get(reason, 0)) for job in jobs for reason in _MISSING]
     yield _counter("ultima_missing_bytes", "Bytes missing at the end of ops.", "ultima_job reason", missing)
-    durations = HistogramMetricFamily("ultima_op_duration_seconds", "Start to end of ops.", labels=["ultima_job"])
+    durations = HistogramMetricFamily(
+        "ultima_op_duration_seconds", "Durations of ops, from start to end.", labels=["ultima_job"]
+    )
     for job in jobs:
         durations.add_metric([job.name], _buckets(job.counts), job.sum_s)
     yield durations
@@ -122,7 +132,7 @@ def _jobs(jobs: Sequence[JobFacts]) -> Iterator[Metric]:
     yield _gauge("ultima_hosts", "Hosts of the job.", "ultima_job", hosts)
     yield _gauge("ultima_world_size", "Ranks of the job.", "ultima_job", [([job.name], job.world_size) for job in jobs])
     deadlines = [([job.name], job.deadline_s) for job in jobs if job.deadline_s]
-    yield _gauge("ultima_deadline_seconds", "Time of the last op with a receipt.", "ultima_job", deadlines)
+    yield _gauge("ultima_deadline_seconds", "Deadline of the last op with a receipt.", "ultima_job", deadlines)
 
 
 def _buckets(counts: Sequence[int]) -> list[tuple[str, float]]:
@@ -155,10 +165,15 @@ def _peers(facts: Facts) -> Iterator[Metric]:
     ups = [([address], facts.peers[address].up) for address in sorted(named)]
     yield _gauge("ultima_peer_up", "1 while a peer is connected in all its jobs.", "peer", ups)
     broke = {address: facts.violations.get(address, 0) for address in facts.peers}
-    text = "Times that packets in a peer's name broke the protocol, so that its path was made anew."
+    text = "Times that packets in a peer's name broke the protocol and its path was made again."
     yield _counter("ultima_peer_violations", text, "peer", by_peer(broke))
     shut = [([address], facts.peers[address].quarantined) for address in sorted(named)]
-    yield _gauge("ultima_peer_quarantined", "1 while no path to it is made because of that.", "peer", shut)
+    yield _gauge(
+        "ultima_peer_quarantined",
+        "1 while no path to a peer is made because its packets broke the protocol.",
+        "peer",
+        shut,
+    )
     rtts = [([a], facts.peers[a].rtt_s) for a in sorted(named) if facts.peers[a].rtt_s]
     yield _gauge("ultima_peer_rtt_seconds", "Smoothed round trip, the slowest of all lanes and jobs.", "peer", rtts)
     scores = _scores(facts.jobs)

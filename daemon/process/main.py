@@ -40,7 +40,7 @@ def parser() -> argparse.ArgumentParser:
     add("--runtime-dir", metavar="DIR", help="folder of its sockets: DIR/ultimad.sock (default: /run/ultima)")
     add("--bind", metavar="ADDR", help="numeric address for other daemons (default: none, this host alone)")
     add("--port", metavar="N", help="TCP port; UDP takes the next two per lane; 0 picks free ones (default: 29520)")
-    add("--insecure", action="store_true", default=None, help="speak to other daemons, which are not authenticated")
+    add("--insecure", action="store_true", default=None, help="talk to other daemons without authentication")
     add("--log-level", metavar="L", help="debug, info, warning or error (default: info)")
     add("--version", action="store_true", default=None, help="print the version and exit")
     return parser

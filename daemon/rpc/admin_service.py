@@ -128,7 +128,9 @@ class AdminService(OperatorCalls):
         named = [job for job in self._jobs.all() if name in ("", job.name) and job.number >= 0]
         running = [job for job in named if may_manage(job.uid, uid)]
         if len(running) > 1 and not name:
-            raise InvalidArgument(f"job = '': several run here, {', '.join(job.name for job in running)}")
+            raise InvalidArgument(
+                f"job = '': several jobs run here; name one of: {', '.join(job.name for job in running)}"
+            )
         running.sort(key=lambda job: not job.secret)  # of two of one name this one has been shown to be its users'
         record = self._jobs.record(running[0]) if running else self._jobs.recorder.ended(name, uid)
         if record is not None:
@@ -136,7 +138,7 @@ class AdminService(OperatorCalls):
         owners = [job.uid for job in named] or self._jobs.recorder.owners(name)
         if name and owners:
             check_manage(name, owners[0], uid)
-        raise NotFound(f"job = {name!r}: no such job of uid {uid} is on this host, nor among the last that were")
+        raise NotFound(f"job = {name!r}: no job of this name of uid {uid} is running here or ended here lately")
 
     def _job_status(self, job: Job, now: LanesSnapshot) -> admin_pb2.JobStatus:
         membership = job.membership

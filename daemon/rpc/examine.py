@@ -125,7 +125,7 @@ class Examiner:
                 async with asyncio.timeout(PEER_SECONDS):
                     return await self._udp(place, first, str(place), tried)
             except Refused as error:
-                why = f"it stopped answering over TCP meanwhile: {error}"
+                why = f"it stopped answering over TCP during the test: {error}"
             except TimeoutError:
                 why = f"it answers over TCP too slowly: more than {PEER_SECONDS:g} s for all that is asked"
             tried[:] = [each for each in tried if each.peer != str(place)]  # of some ports alone

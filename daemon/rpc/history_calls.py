@@ -46,7 +46,7 @@ class HistoryCalls(admin_pb2_grpc.AdminServiceServicer):
         if not copies and not readable:
             if request.job and rows:
                 check_manage(request.job, rows[0][0].uid, uid)
-            raise NotFound(f"job = {request.job!r}: nothing is recorded here of such a job of uid {uid}")
+            raise NotFound(f"job = {request.job!r}: no job of this name of uid {uid} is recorded here")
         lives = await asyncio.to_thread(together, copies, readable, since, until)
         answer = admin_pb2.GetOpsResponse(lives=lives)
         if request.all_hosts and lives:
@@ -90,7 +90,7 @@ class HistoryCalls(admin_pb2_grpc.AdminServiceServicer):
     async def _check_known(self, job: str) -> None:
         """Raises NotFound for a name of which there is no trace."""
         if job and not self._recorder.knows(job) and not await self._keeper.ask(lambda store: store.knows(job)):
-            raise NotFound(f"job = {job!r}: there is no trace of such a job on this host")
+            raise NotFound(f"job = {job!r}: no job of this name is recorded on this host")
 
     async def _ask_others(
         self, answer: admin_pb2.GetOpsResponse, life: records_pb2.JobLife, request: admin_pb2.GetOpsRequest

@@ -75,7 +75,7 @@ class Tokens:
         self._expire()
         if Counter(owner for owner, _ in self._given.values())[uid] >= TOKENS_PER_UID_MAX:
             raise ResourceExhausted(
-                f"who: uid {uid} has {TOKENS_PER_UID_MAX} tokens that it has not used, which is all that are allowed; "
+                f"who: uid {uid} has {TOKENS_PER_UID_MAX} unused tokens, the most that are allowed; "
                 f"each ends after {TOKEN_SECONDS:g} s"
             )
         token = secrets.token_hex(16)
@@ -87,8 +87,8 @@ class Tokens:
         metadata = dict(context.invocation_metadata() or ())
         if METADATA_KEY not in metadata:
             raise Unauthenticated(
-                f"{METADATA_KEY}: not in the metadata of the call, so nobody knows who makes it: ask the attach socket "
-                'for a token with {"v": 4, "who": true}, as `ultima set` and `ultima explain` do'
+                f"{METADATA_KEY}: not in the metadata of the call, so the caller's user is not known: ask the attach "
+                'socket for a token with {"v": 4, "who": true}, as `ultima set` and `ultima explain` do'
             )
         self._expire()
         uid, _ = self._given.pop(str(metadata[METADATA_KEY]), (None, 0.0))

@@ -91,7 +91,7 @@ def _not_believed(error: ssl.SSLCertVerificationError) -> str:
     if error.verify_code == NOT_YET_VALID:
         return "the certificate there is not valid yet: the two hosts' clocks differ, set them right"
     return (
-        f"the certificate there is of none of our authorities ({error.verify_message}): give both hosts the same "
+        f"none of our authorities issued the certificate there ({error.verify_message}): give both hosts the same "
         "authorities (tls.authority), or the same job secret"
     )
 

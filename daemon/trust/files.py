@@ -78,7 +78,7 @@ def _certificates(name: str, path: Path) -> list[x509.Certificate]:
         return x509.load_pem_x509_certificates(_read(name, path))
     except ValueError:
         raise StartupError(
-            f"{name} = {str(path)!r}: holds no certificate that can be read: allowed: PEM, as `ultima ca` writes it"
+            f"{name} = {str(path)!r}: holds no readable certificate: allowed: PEM, as `ultima ca` writes it"
         ) from None
 
 
@@ -91,11 +91,11 @@ def _key(name: str, path: Path) -> PrivateKeyTypes:
         return serialization.load_pem_private_key(text, password=None)
     except TypeError:
         raise StartupError(
-            f"{name} = {str(path)!r}: has a password, which nobody could type: allowed: a key without one, mode 0600"
+            f"{name} = {str(path)!r}: has a password, which cannot be typed in: allowed: a key without one, mode 0600"
         ) from None
     except (ValueError, UnsupportedAlgorithm):
         raise StartupError(
-            f"{name} = {str(path)!r}: holds no private key that can be read: allowed: PEM, as `ultima ca` writes it"
+            f"{name} = {str(path)!r}: holds no readable private key: allowed: PEM, as `ultima ca` writes it"
         ) from None
 
 

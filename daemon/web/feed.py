@@ -50,7 +50,7 @@ class Feed:
     async def follow(self) -> AsyncGenerator[bytes, None]:
         """JSON of a picture with the past, then one of each second; who is slow misses some. Raises BlockingIOError."""
         if self.full:
-            raise BlockingIOError(f"{CLIENTS_MAX} look at this page already")
+            raise BlockingIOError(f"{CLIENTS_MAX} browsers have this page open already")
         woken = asyncio.Event()
         self._clients.add(woken)
         try:

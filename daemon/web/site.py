@@ -176,7 +176,7 @@ class Site:
 
     async def _pictures(self, request: web.Request) -> web.StreamResponse:
         if self._feed.full:
-            return web.Response(status=503, text="eight look at this page already\n")
+            return web.Response(status=503, text="eight browsers have this page open already\n")
         answer = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await answer.prepare(request)
         with contextlib.suppress(ConnectionError, TimeoutError, BlockingIOError):

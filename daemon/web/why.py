@@ -89,7 +89,7 @@ def why(now: HostNow) -> Why:
 def reasons(now: HostNow) -> Iterator[Why]:
     """All that is true now, the gravest first; the last one says that all is well."""
     if not now.well:
-        yield Why("error", f"The engine hangs: {now.reason}. The watchdog will start the daemon anew.")
+        yield Why("error", f"The engine hangs: {now.reason}. The watchdog will restart the daemon.")
     for job in now.jobs:
         yield from (Why("error", f"Job {job.name}: {text}") for text in job.ailments)
     for job in now.jobs:
@@ -127,7 +127,7 @@ def reasons(now: HostNow) -> Iterator[Why]:
 
 
 def _not_whole(job: JobNow) -> str:
-    text = f"Job {job.name}: {job.not_whole} of the last {job.ops} ops were not whole"
+    text = f"Job {job.name}: {job.not_whole} of the last {job.ops} ops were not complete"
     worst = _worst(job, 0.0)
     return f"{text}; most often {worst[0]} is to blame: {worst[1]}." if worst else f"{text}."
 
@@ -148,7 +148,7 @@ def _silent(job: JobNow, open_s: float) -> str:
     text = f"No op of job {job.name} has ended for {job.silent_s:.0f} s"
     if open_s >= 1:
         return f"{text}; one has been open for {open_s:.0f} s and waits for other hosts."
-    return f"{text}, and none is open: the trainers compute, or wait for something else than Ultima."
+    return f"{text}, and none is open: the trainers are computing, or waiting for something other than Ultima."
 
 
 def _worst(job: JobNow, share: float = MOSTLY) -> tuple[str, str, float] | None:

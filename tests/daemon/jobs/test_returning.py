@@ -27,7 +27,7 @@ async def test_stop__others_wait_and_it_goes_on_at_its_place(house: House) -> No
     for daemon, floor in zip(daemons, (41, 39), strict=True):
         assert engine(daemon).jobs[0].awaited == {2}
         engine(daemon).jobs[0].next_op_seq, engine(daemon).jobs[0].floor = 42, floor
-        assert "told to stop, to be back in 10 s" in told(daemon, "host_goes")[0]
+        assert "told to stop and should be back in 10 s" in told(daemon, "host_goes")[0]
         assert "its daemon was told to stop" in told(daemon, "host_gone")[0]
     child = await house.child("child", port)
     joined = await (await house.trainer(child)).join(2, 3, rendezvous=rendezvous(daemons[0]), next_op_seq=38)

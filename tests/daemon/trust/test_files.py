@@ -49,16 +49,16 @@ Spoil = Callable[[Papers, Authority], object]
 CASES: list[tuple[str, Spoil, str, str]] = [
     ("no certificate", lambda f, a: f.certificate.unlink(), "certificate", "cannot be read: No such file or directory"),
     ("a folder", lambda f, a: (f.authority.unlink(), f.authority.mkdir()), "authority", "cannot be read: Is a dir"),
-    ("nonsense", lambda f, a: f.certificate.write_text("hello"), "certificate", "holds no certificate that can be re"),
+    ("nonsense", lambda f, a: f.certificate.write_text("hello"), "certificate", "holds no readable cert"),
     ("half a file", lambda f, a: f.certificate.write_bytes(f.certificate.read_bytes()[:200]), "certificate", "holds"),
-    ("empty authority", lambda f, a: f.authority.write_text(""), "authority", "holds no certificate that can be read"),
+    ("empty authority", lambda f, a: f.authority.write_text(""), "authority", "holds no readable certificate"),
     (
         "no key",
         lambda f, a: f.key.write_bytes(f.certificate.read_bytes()),
         "key",
-        "holds no private key that can be re",
+        "holds no readable priv",
     ),
-    ("a password", _encrypted, "key", "has a password, which nobody could type: allowed: a key without one"),
+    ("a password", _encrypted, "key", "has a password, which cannot be typed in: allowed: a key without one"),
     ("another key", lambda f, a: f.key.write_bytes(a.issue("n1")[1]), "key", "is not the key of tls.certificate"),
     (
         "all may read",

@@ -295,7 +295,7 @@ async def test_downgrade__secure_and_insecure_refuse_each_other_with_a_sentence(
     ("days", "foreign", "words"),
     [
         ((-9, -1), False, "has expired"),
-        ((-1, 10), True, "is of none of our authorities"),
+        ((-1, 10), True, "none of our authorities issued the certificate there"),
     ],
 )
 async def test_join__says_what_is_wrong_with_the_certificate_there(

@@ -100,7 +100,7 @@ async def test_rotation__bad_new_files_are_told_and_not_used(
     assert trust.version == 0 and trust.warning(time.time()) == "", "somebody may be copying them"
     later = time.time() + trust_module.SETTLE_SECONDS + 1
     trust.look(later)
-    assert "holds no certificate that can be read" in trust.warning(later)
+    assert "holds no readable certificate" in trust.warning(later)
     assert "new certificates are not used: tls.certificate = " in caplog.text
     monkeypatch.setattr(time, "time", lambda: later)
     assert "new certificates are not used" in (await status(daemon)).security.warning

@@ -40,7 +40,7 @@ ROWS = [
     (
         HostNow([LOSSY, LATE], drops=7),
         "warning",
-        "30 of the last 40 ops were not whole; most often 10.0.0.3 is to blame",
+        "30 of the last 40 ops were not complete; most often 10.0.0.3 is to blame",
     ),
     (HostNow([LOSSY, ALONE]), "error", "goes on without host 1 (10.0.0.2:29520): not connected"),
     (HostNow([ALONE, BLOCKED]), "error", "Job blocked: UDP port 29521 is blocked"),
