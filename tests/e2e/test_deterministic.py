@@ -72,5 +72,5 @@ def test_deterministic__a_parameter_server_too_and_a_ring_in_its_own_order(four:
 def test_deterministic__sparse_sums_are_refused(four: Hosts) -> None:
     with ranks(four[:2], options=ultima.Options(deterministic=True)) as jobs:
         out = np.zeros(4, np.float32)
-        with pytest.raises(ultima.Unsupported, match="not in a deterministic job"):
+        with pytest.raises(ultima.Unsupported, match="in jobs that are not deterministic"):
             jobs[0].allreduce_sparse(np.arange(1), out[:1], out)

@@ -81,6 +81,6 @@ def test_exchange__refuses_before_anything_is_sent(pair: tuple[FakeDaemon, ultim
 def test_exchange__not_in_a_job_with_a_policy() -> None:
     with FakeDaemon(2, peer=lambda rank, op_seq, mine: mine) as daemon:
         job = daemon.connect(0, arena="1M", options=Options(policy="majority"))
-        with pytest.raises(Unsupported, match="a job without one"):
+        with pytest.raises(Unsupported, match="a job without a policy"):
             exchange(job, encode([1], [1.0], 10), 10)
         job.close()
