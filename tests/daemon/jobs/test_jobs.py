@@ -234,7 +234,7 @@ async def test_join__rank_is_taken(house: House) -> None:
     daemon = await house.daemon()
     await (await house.trainer(daemon)).join()
     code, text = await refused(await house.trainer(daemon))
-    assert code is CODE.ALREADY_EXISTS and "rank = 0: is in job 'job' on this host" in text
+    assert code is CODE.ALREADY_EXISTS and "rank = 0: already runs in job 'job' on this host" in text
 
 
 async def test_join__rank_is_on_another_host(house: House) -> None:
