@@ -41,6 +41,7 @@ import ultima.torch
 new = set(sys.modules) - before
 print(*sorted({name.partition(".")[0] for name in new} - sys.stdlib_module_names - {"numpy", "torch"}))
 print([name for name in new if name.startswith("torch.")])
+print([name for name in new if name.startswith(("ultima.torch.coded", "ultima.torch.partial", "ultima.torch.sparse"))])
 """
 
 
@@ -159,10 +160,11 @@ def test_extras__are_those_of_the_project() -> None:
 @pytest.mark.check
 def test_torch__nothing_heavy_comes_with_our_half(tmp_path: Path) -> None:
     """`import ultima.torch` adds our own modules to what torch and numpy load, and the extension. gRPC and protobuf
-    take a quarter of a second and come with the first connection; FSDP takes half of one, with sympy in it.
+    take a quarter of a second and come with the first connection; FSDP takes half of one, with sympy in it. Sparse,
+    partial and coded training come when they are asked for.
     """
     done = Bare(tmp_path, sorted(closure(["torch"]))).run("-c", TORCH_LOADS)
-    assert done.stdout == "_cffi_backend ultima\n[]\n", done
+    assert done.stdout == "_cffi_backend ultima\n[]\n[]\n", done
 
 
 def test_module__runs_as_the_command() -> None:

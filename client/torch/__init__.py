@@ -6,9 +6,15 @@
     model = DistributedDataParallel(model)      # and nothing else changes
 
 Each rank needs what torchrun sets, and ULTIMA_SOCKET where its host's daemon is not at /run/ultima/ultimad.sock.
+
+The backend and the hooks of DDP are loaded at once. Sparse, partial and coded training are, when they are first asked
+for: most programs use none of them.
 """
 
 from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 from ultima.v1.installed import missing
 
@@ -25,14 +31,16 @@ from ultima.torch.backend.capabilities import Capability, capabilities
 from ultima.torch.backend.elements import PIECE_BYTES_MAX
 from ultima.torch.backend.group import UltimaProcessGroup, group_of, register
 from ultima.torch.backend.receipt_log import ReceiptSummary
-from ultima.torch.coded.gradient import CodedGradient, CodedSummary
-from ultima.torch.coded.sampler import CodedSampler
 from ultima.torch.hooks import HookState, allreduce_hook, average_hook, guard, hook_fsdp, trace
-from ultima.torch.partial.eager import EagerSGD
-from ultima.torch.partial.partial_hook import PartialState, partial_hook
-from ultima.torch.partial.rna import RNA
-from ultima.torch.sparse import SparseState, SparseSummary, sparse_hook
 from ultima.torch.tested import warn_of
+
+if TYPE_CHECKING:
+    from ultima.torch.coded.gradient import CodedGradient, CodedSummary
+    from ultima.torch.coded.sampler import CodedSampler
+    from ultima.torch.partial.eager import EagerSGD
+    from ultima.torch.partial.partial_hook import PartialState, partial_hook
+    from ultima.torch.partial.rna import RNA
+    from ultima.torch.sparse import SparseState, SparseSummary, sparse_hook
 
 __all__ = [
     "PIECE_BYTES_MAX",
@@ -60,8 +68,30 @@ __all__ = [
     "trace",
 ]
 
+_HOMES = {
+    "coded.gradient": "CodedGradient CodedSummary",
+    "coded.sampler": "CodedSampler",
+    "partial.eager": "EagerSGD",
+    "partial.partial_hook": "PartialState partial_hook",
+    "partial.rna": "RNA",
+    "sparse": "SparseState SparseSummary sparse_hook",
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
+_PACKAGES = {home.split(".")[0] for home in _HOMES}
+
 warn_of(torch.__version__)
 register()
+
+
+def __getattr__(name: str) -> object:
+    if name in _PACKAGES:
+        return import_module(f"{__name__}.{name}")
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found: object = getattr(import_module(f"{__name__}.{home}"), name)
+    globals()[name] = found
+    return found
 
 
 def last_receipts(count: int | None = None, group: dist.ProcessGroup | None = None) -> list[Receipt]:
