@@ -108,11 +108,14 @@ WHYS = (Why.NOTHING, Why.ABSENT, Why.SILENT, Why.LOST, Why.CLOSED)
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A host of the job: a daemon and the ranks that are attached to it, in ascending order."""
+    """A host of the job: a daemon and the ranks that are attached to it."""
 
     index: int
+    """Its number among the hosts of the job, from 0."""
     address: str
+    """The address at which its daemon serves other daemons."""
     ranks: tuple[int, ...]
+    """Its ranks, ascending."""
     port: int = 0
     """The port on which the daemon answers other daemons."""
 
