@@ -79,6 +79,7 @@ class FakeDaemon:
             Host(index, f"127.0.0.{index + 1}", tuple(range(low, min(low + ranks_per_host, world_size))))
             for index, low in enumerate(range(0, world_size, ranks_per_host))
         )
+        """The pretended hosts, by host index."""
         self.bucket_bytes_max = bucket_bytes_max
         self._peer = peer
         self._changed = threading.Condition()
@@ -127,12 +128,12 @@ class FakeDaemon:
             self._left_out = set(ranks)
 
     def delay(self, rank: int, seconds: float) -> None:
-        """From now on the contributions of `rank` take so long to arrive."""
+        """From now on the contributions of `rank` take so many `seconds` to arrive."""
         with self._changed:
             self._delays[rank] = seconds
 
     def op_takes(self, seconds: float) -> None:
-        """From now on an op of a job with a policy takes so long from its start to its end; at first no time."""
+        """From now on an op of a job with a policy takes so many `seconds` from start to end; at first none."""
         with self._changed:
             self._op_ns = int(seconds * 1e9)
             if self._slots is not None:
@@ -239,7 +240,7 @@ class FakeDaemon:
             self._slots.op_ns = self._op_ns
 
     def submitted(self, attached: FakeSession, submission: FakeSubmission) -> bool:
-        """Takes a request. False when 64 are outstanding."""
+        """Takes a |submission| of the rank that is |attached|. False when 64 are outstanding."""
         with self._changed:
             if attached.outstanding >= RING_ENTRIES:
                 return False
