@@ -70,7 +70,9 @@ class Coded:
     ) -> Receipt:
         """Gives `array` to `step` and waits for the sum over all data of that step, in place or in `out`.
 
-        array: float32 or float64, C-contiguous, the same number of elements in all calls. step: 0 to 2^32 - 1.
+        array: float32 or float64, C-contiguous, the same number of elements in all calls.
+        step: 0 to 2^32 - 1.
+        deadline, out, dtype: as for `Job.allreduce`.
 
         If the step went on without this rank, its result comes at once, and `array` is not needed. Raises
         DeadlineExceeded or RanksGone if the sum could not be had, on all ranks of the job alike; then give the same

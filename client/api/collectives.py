@@ -55,7 +55,7 @@ class Collectives:
         array: any shape, C-contiguous, of the same number and type of elements on all ranks; written to on all but the
             root. Types that allreduce does not take (bool, uint8, float8, ...) are moved as bytes.
         root: the same on all ranks.
-        deadline: as for allreduce; the job's by default. dtype: as for allreduce.
+        deadline, dtype: as for `allreduce`.
 
         The root sends the array less than twice, however many ranks there are. On it this returns when every rank has
         called; the others may still be passing parts on.
@@ -79,8 +79,12 @@ class Collectives:
     def all_gather(self, array: Any, out: Any, *, deadline: Duration | None = None, dtype: Any = None) -> Receipt:
         """Puts the arrays of all ranks into `out` on all ranks, one behind the other in the order of ranks.
 
-        array: as for broadcast. out: world_size times as many elements of the same type, C-contiguous. `array` may be
-        its own place in `out` (saves a copy); otherwise the two must not overlap. Raises as broadcast.
+        array: as for `broadcast`.
+        out: world_size times as many elements of the same type, C-contiguous. `array` may be its own place in `out`
+            (saves a copy); otherwise the two must not overlap.
+        deadline, dtype: as for `allreduce`.
+
+        Raises as `broadcast`.
         """
         return self.all_gather_async(array, out, deadline=deadline, dtype=dtype).wait()
 
@@ -99,8 +103,12 @@ class Collectives:
         """Reduces `array` over all ranks and gives each rank its shard of the result: rank r the r-th.
 
         array: world_size equal shards, C-contiguous, of a type that allreduce takes; the same size and type on all
-            ranks. out: one shard; it may be the own shard of `array`, otherwise the two must not overlap.
-        op: "sum", "avg", "min", "max" or "prod". Raises as broadcast.
+            ranks.
+        out: one shard; it may be the own shard of `array`, otherwise the two must not overlap.
+        op: "sum", "avg", "min", "max" or "prod".
+        deadline, dtype: as for `allreduce`.
+
+        Raises as `broadcast`.
         """
         return self.reduce_scatter_async(array, out, op, deadline=deadline, dtype=dtype).wait()
 
@@ -123,8 +131,11 @@ class Collectives:
     def all_to_all(self, array: Any, out: Any, *, deadline: Duration | None = None, dtype: Any = None) -> Receipt:
         """Gives rank r the r-th shard of every rank's `array`, in the order of ranks.
 
-        array: world_size equal shards, else as for broadcast. out: as many elements of the same type, not overlapping
-        `array`. Raises as broadcast.
+        array: world_size equal shards, else as for `broadcast`.
+        out: as many elements of the same type, not overlapping `array`.
+        deadline, dtype: as for `allreduce`.
+
+        Raises as `broadcast`.
         """
         return self.all_to_all_async(array, out, deadline=deadline, dtype=dtype).wait()
 

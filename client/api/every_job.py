@@ -111,7 +111,8 @@ class EveryJob:
         return self._connection.empty(shape, dtype)
 
     def holds(self, address: int, nbytes: int) -> bool:
-        """Whether memory of this process lies in the shared memory, so that it is reduced without copies.
+        """Whether `nbytes` bytes of this process from `address` on (`array.ctypes.data`, `tensor.data_ptr()`) lie in
+        the shared memory, so that they are reduced without copies.
 
         False for memory of an earlier session, after the daemon was lost.
         """

@@ -62,6 +62,7 @@ class Result(NamedTuple):
     array: AnyArray
     """Flat, yours to keep and to change; or the `out` that was given. bfloat16 is held as uint16."""
     receipt: Receipt
+    """What is in `array`, and what is not."""
 
 
 @dataclass(slots=True)
@@ -124,7 +125,7 @@ class Partial:
         self._shaped = threading.Event()
 
     def configure(self, local_reduce: str | None, divisor: str | None) -> None:
-        """From the next call on. Raises InvalidArgument."""
+        """Sets what `Job.partial` explains, from the next call on; None leaves it as it is. Raises InvalidArgument."""
         if local_reduce is not None and local_reduce not in combine.LOCAL_REDUCES:
             raise InvalidArgument("local_reduce", local_reduce, "one of " + ", ".join(combine.LOCAL_REDUCES))
         if divisor is not None and divisor not in DIVISORS:
@@ -174,7 +175,7 @@ class Partial:
         mode: str | None,
         dtype: Any,
     ) -> Receipt:
-        """`allreduce` with another divisor than this face's."""
+        """The same as `allreduce`, with another `divisor`: "world", "contributors" or "none"; None for this face's."""
         request = allreduce_op(self._connection, time.monotonic_ns(), array, "avg", deadline, out, mode, dtype, False)
         op = self._give(request, step, divisor or self.divisor, sticky=False, waits=True)
         assert op.receipt is not None
@@ -204,6 +205,7 @@ class Partial:
         later results.
 
         array: as for `allreduce`; it is copied.
+        step, mode, dtype: as for `allreduce`.
         sticky: every op from now on takes the array, until something else is given. It is not combined with what was
             given before, which is forgotten.
         deadline: how long an op that this starts may take; the job's by default.
@@ -232,7 +234,7 @@ class Partial:
     def wait(
         self, newer_than: int | None = None, *, deadline: Duration | None = None, out: Any = None
     ) -> Result | None:
-        """The same as `poll`, once there is a result; None when there is none by the deadline (the job's by default).
+        """What `poll` gives, once it is there; None if there is none by the deadline (the job's by default).
 
         Before this rank has given anything, and without `out`, the call waits for that first.
         """

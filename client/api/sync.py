@@ -33,8 +33,11 @@ class SyncResult:
     divergence: float
     """The largest difference of any element on any rank to the average; infinite if some were NaN and others not."""
     tensors: int
+    """How many tensors were averaged."""
     elements: int
+    """How many elements they have together."""
     elapsed_s: float
+    """How long the call took, in seconds."""
 
 
 def sync_model(job: Job, tensors: Any, deadline: Duration) -> SyncResult:

@@ -2,7 +2,8 @@
 """Everything that `ultima` raises, as one tree.
 
 Running out of time is a result, not an exception: a bounded op that ends without some rank says so in its receipt. An
-exception means that you asked for something impossible, that you closed what you use, or that something broke.
+exception means that you asked for something impossible, that you closed what you use, or that something broke. `str`
+of it is a sentence for people.
 
     UltimaError
       x InvalidArgument (ValueError)    you asked wrongly; nothing was sent, no op number was used
@@ -65,7 +66,7 @@ class UltimaError(Exception):
 
 class Insufficient(UltimaError):
     """A result holds nothing of any other host or, where all ranks share one, of any other rank, and
-    ULTIMA_ON_INSUFFICIENT says "raise". `receipt` says why.
+    ULTIMA_ON_INSUFFICIENT says "raise". `receipt` says why, and `message` in a sentence.
     """
 
     def __init__(self, message: str, receipt: Receipt) -> None:
@@ -94,7 +95,7 @@ class InvalidArgument(UltimaError, ValueError):
 
 class ResourceExhausted(UltimaError):
     """More was asked for than a limit gives. `limit` names it; `asked` and `available` are bytes or counts, None if
-    unknown.
+    unknown. `message` says in a sentence what was asked for, and what there is.
     """
 
     def __init__(self, limit: str, message: str, asked: int | None = None, available: int | None = None) -> None:
@@ -111,7 +112,7 @@ class ResourceExhausted(UltimaError):
 class Unsupported(UltimaError):
     """This job cannot do that op natively: nothing was sent, and no op number was used.
 
-    `collective` is its name. The message says why, and what can be done instead. The same on all ranks.
+    `collective` is its name. The `message` says why, and what can be done instead. The same on all ranks.
     """
 
     def __init__(self, collective: str, message: str) -> None:
@@ -126,7 +127,7 @@ class Unsupported(UltimaError):
 class Desync(UltimaError):
     """The ranks of a job did not ask for the same thing: a mistake in the program, so it is not repaired.
 
-    `rank` is a rank that differs from this one (None when only the message says), `field` what differs ("collective",
+    `rank` is a rank that differs from this one (None when only `message` says), `field` what differs ("collective",
     "root", "dtype", "op", "count", "mode", "agree", "note" or "world_size"), `mine` and `theirs` the two values.
     `op_seq` is the number of the op, None at the join.
     """
@@ -183,7 +184,7 @@ class DaemonLost(DaemonError):
     (64 ops were outstanding for the whole time of this one, and an op number cannot be skipped). Or it did not hang up,
     but is stopped or short of CPU time, and the session goes on: "unresponsive" (it did not answer, by its deadline
     plus 50 ms, a call that has no result without it: in reliable mode, with `agree`, in a coded job, a `give`) or
-    "silent" (it has not answered ten calls in a row, nor anything for 10 s).
+    "silent" (it has not answered ten calls in a row, nor anything for 10 s). `message` says it in a sentence.
     """
 
     def __init__(self, reason: str, message: str) -> None:
@@ -204,7 +205,8 @@ class JoinRefused(UltimaError):
 
 
 class RanksGone(UltimaError):
-    """A reliable op cannot finish, for ranks are gone: `ranks`, as far as known. `receipt` says what was missing.
+    """A reliable op cannot finish, for ranks are gone: `ranks`, as far as known. `receipt` says what was missing;
+    `message` says it in a sentence.
 
     The array is untouched unless it lies in the arena.
     """
@@ -255,7 +257,7 @@ class JoinTimeout(TimedOut):
 class DeadlineExceeded(TimedOut):
     """A reliable op did not finish by its deadline; the array is untouched unless it lies in the arena.
 
-    `receipt` says what was missing.
+    `receipt` says what was missing; None if nothing was heard of the op.
     """
 
     def __init__(self, message: str, receipt: Receipt | None = None) -> None:

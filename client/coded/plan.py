@@ -27,12 +27,14 @@ class Plan:
     """Who computes which data, so that the sum over all data is exact although ranks are late (docs/papers.md, section
     4).
 
-    workers: ranks that compute. stragglers: how many children of any one parent may be late. children: None for the
-    *star*, in which every host owns a shard of the gradient and is the parent of all workers for it; a number n for the
-    paper's (n, L)-regular *tree*, whose master is rank 0 and has no data, and whose workers are the ranks from 1 on,
-    breadth first. code: "groups", "linear" (codes.py has both), or "auto": groups where stragglers + 1 divides the
-    number of children, else linear; the plan then holds what was chosen. virtual: for virtual time, where there may be
-    more than 64 hosts.
+    workers: ranks that compute.
+    stragglers: how many children of any one parent may be late.
+    children: None for the *star*, in which every host owns a shard of the gradient and is the parent of all workers for
+        it; a number n for the paper's (n, L)-regular *tree*, whose master is rank 0 and has no data, and whose workers
+        are the ranks from 1 on, breadth first.
+    code: "groups", "linear" (codes.py has both), or "auto": groups where stragglers + 1 divides the number of children,
+        else linear; the plan then holds what was chosen.
+    virtual: for virtual time, where there may be more than 64 hosts.
 
     Plans that are made alike are equal. All of this is arithmetic, and the same on every rank. Raises InvalidArgument
     for a plan that cannot be, or whose sum would not be exact in float32; the message names the nearest one that would.

@@ -34,6 +34,7 @@ import numpy as np
 from ultima.base.errors import InvalidArgument
 from ultima.sparse.kernels import Bytes
 
+REORDERED, FROM_DENSE, SCALED = 1, 2, 4  # flags
 INDEX_CODECS = {
     "raw": 0,
     "bitmap": 1,
@@ -45,11 +46,12 @@ INDEX_CODECS = {
     "bloom-p1": 7,
     "bloom-p2": 8,
 }
+"""How indices are packed: name -> number in a container. `docs/sparse.md` compares them."""
 VALUE_CODECS = {"raw": 0, "deflate": 1, "qsgd": 2, "fit-poly": 3, "fit-dexp": 4}
+"""How values are packed: name -> number in a container."""
 INDEX_NAMES = {code: name for name, code in INDEX_CODECS.items()}
 VALUE_NAMES = {code: name for name, code in VALUE_CODECS.items()}
 
-REORDERED, FROM_DENSE, SCALED = 1, 2, 4
 VERSION = 1
 SIZE_MAX = 2**32 - 1
 _HEADER = struct.Struct("<2sBBBB4IH3I")
@@ -60,7 +62,18 @@ OVERHEAD = _HEADER.size + _CRC.size
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """One container, taken apart. The parts are views of the bytes that it was read from."""
+    """One container, taken apart. Its `Bytes` are uint8 arrays, views of the bytes that it was read from.
+
+    index, value: names of the codecs, of INDEX_CODECS and VALUE_CODECS.
+    flags: bits: 1 reordered, 2 from_dense, 4 scaled.
+    size: elements of the tensor.
+    entries: how many of them were chosen.
+    values: how many values are packed: more than `entries` where a Bloom filter adds some.
+    seed: of the draws and hashes, 0 to 2^32 - 1.
+    parameters: of the codecs, a few bytes.
+    packed_indices, packed_values: what the codecs made.
+    order: where each value belongs, if they are reordered; else empty.
+    """
 
     index: str
     value: str
@@ -113,6 +126,7 @@ def refused(value: object, allowed: str) -> InvalidArgument:
 def parse(data: bytes | bytearray | memoryview | Bytes, size: int | None = None) -> Container:
     """Takes a container apart and checks all that its header says; the codecs check their own parts when they decode.
 
+    data: what `encode` returned, as bytes or anything with a buffer.
     size: elements that the tensor must have, if that is known. Raises InvalidArgument naming "container" for a wrong
     magic, version, codec, flag, length, count or checksum.
     """

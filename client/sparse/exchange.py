@@ -34,6 +34,7 @@ class Exchanged:
     parts: tuple[Sparse, ...]
     """The decoded tensors, by rank."""
     size: int
+    """Elements of each of them."""
     container_bytes: tuple[int, ...]
     """Length of each rank's container."""
     row_bytes: int

@@ -149,13 +149,16 @@ class Feedback:
         return self._all(given, out)
 
     def put_back(self, indices: Any, values: Any) -> None:
-        """Returns entries to the memory that were selected and not delivered. Raises InvalidArgument."""
+        """Returns entries to the memory that were selected and not delivered.
+
+        indices, values: as for `encode`. Raises InvalidArgument.
+        """
         back = checked(indices, values, self._size)
         kernels.scatter_add(self._kept, back.indices, back.values)
 
     def settle(self, sent: Sparse, arrived: Sparse) -> None:
-        """Keeps what a codec lost: the difference of what was selected and what receivers decode. Raises
-        InvalidArgument if either is of another size."""
+        """Keeps what a codec lost: the difference of what was selected, `sent`, and what receivers decode, `arrived`.
+        Raises InvalidArgument if either is of another size."""
         for tensor, name in ((sent, "sent"), (arrived, "arrived")):
             if tensor.size != self._size:
                 raise InvalidArgument(name, f"a tensor of {tensor.size} elements", f"{self._size} elements")

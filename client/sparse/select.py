@@ -40,7 +40,13 @@ def gradient_of(gradient: Any) -> Floats:
 
 def top_entries(gradient: Any, ratio: float) -> Sparse:
     """The share `ratio` of the elements with the largest magnitudes; of equal ones those with lower indices. NaN is
-    larger than all else."""
+    larger than all else.
+
+    gradient: float32, of any shape; it is read as one dimension.
+    ratio: above 0, and at most 1; rounded down to whole entries, but at least one.
+
+    Raises InvalidArgument.
+    """
     dense = gradient_of(gradient)
     count = count_of(check_ratio(ratio), dense.size)
     if count == 0:
@@ -51,7 +57,13 @@ def top_entries(gradient: Any, ratio: float) -> Sparse:
 
 def random_entries(gradient: Any, ratio: float, seed: int, scaled: bool = False) -> Sparse:
     """The share `ratio` of the elements, drawn alike wherever `seed` is the same. With `scaled` values are multiplied
-    by size / entries, so that their mean over seeds is the gradient."""
+    by size / entries, so that their mean over seeds is the gradient.
+
+    gradient, ratio: as for `top_entries`.
+    seed: 0 to 2^32 - 1.
+
+    Raises InvalidArgument.
+    """
     dense = gradient_of(gradient)
     count = count_of(check_ratio(ratio), dense.size)
     check_whole_between(seed, "seed", 0, 2**32 - 1)
@@ -61,7 +73,10 @@ def random_entries(gradient: Any, ratio: float, seed: int, scaled: bool = False)
 
 
 def entries_above(gradient: Any, threshold: float) -> Sparse:
-    """The elements with a magnitude above `threshold`; NaN among them."""
+    """The elements with a magnitude above `threshold` (finite, from 0); NaN among them.
+
+    gradient: as for `top_entries`. Raises InvalidArgument.
+    """
     dense = gradient_of(gradient)
     check_threshold(threshold)
     indices = np.flatnonzero(~(np.abs(dense) <= np.float32(threshold))).astype(np.uint32)

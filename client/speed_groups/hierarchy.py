@@ -52,9 +52,11 @@ class Hierarchy:
 
     job: an ordinary job of all ranks; further ones are opened beside it.
     count, dtype: elements of the model, "float32" or "float64".
-    options: of the partial job within a group; policy "probe" by default. period: `exchange` does something in each
-        call of that number. window: iterations that a rank's speed is measured over. deadline: of a pull; when
-        it passes, the speaker goes on with its own model.
+    options: of the partial job within a group; policy "probe" by default.
+    period: `exchange` does something in each call of that number.
+    window: iterations that a rank's speed is measured over.
+    deadline: of a pull; when it passes, the speaker goes on with its own model.
+    name: of the jobs that are opened beside `job`, behind its name.
 
     All ranks make it alike, and begin as one group. Raises InvalidArgument and what `connect` raises.
     """
@@ -112,7 +114,7 @@ class Hierarchy:
     # Speed
 
     def note(self, seconds: float) -> None:
-        """An iteration of this rank took so long, without what it waited for others."""
+        """An iteration of this rank took so many `seconds`, without what it waited for others."""
         self._times.append(seconds)
 
     def regroup(self) -> bool:

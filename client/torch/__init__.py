@@ -95,7 +95,8 @@ def __getattr__(name: str) -> object:
 
 
 def last_receipts(count: int | None = None, group: dist.ProcessGroup | None = None) -> list[Receipt]:
-    """The receipts of this rank's last all-reduces in a group (None: the default one), oldest first, up to 1024.
+    """The receipts of this rank's last all-reduces in a group (None: the default one), oldest first: |count| of them,
+    None for all that are kept, up to 1024.
 
     Raises InvalidArgument when the group is of another backend.
     """

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 class Capability:
     """One collective of `torch.distributed`.
 
-    by: "ultima", or "gloo" where Ultima never does it. mode: "as set" (ULTIMA_MODE, "bounded" by default), or
-    "reliable": complete or an exception. when: what must hold for Ultima to do it; otherwise Gloo does, if it can.
+    by: "ultima", or "gloo" where Ultima never does it.
+    mode: "as set" (ULTIMA_MODE, "bounded" by default), or "reliable": complete or an exception.
+    when: what must hold for Ultima to do it; otherwise Gloo does, if it can.
     """
 
     by: str

@@ -12,9 +12,9 @@ import torch.distributed as dist
 from ultima.base.errors import InvalidArgument
 from ultima.torch.backend.accelerator import device_of
 
-# A larger tensor goes in several ops, so that the arena need not hold it whole. The same on every rank, or they would
-# desync.
 PIECE_BYTES_MAX = 64 << 20
+"""Bytes of one op of a process group. A larger tensor goes in several ops, so that the arena need not hold it whole.
+The same on every rank, or they would desync."""
 
 FLOATS = frozenset({torch.float32, torch.float64, torch.float16, torch.bfloat16})
 INTEGERS = frozenset({torch.int32, torch.int64})

@@ -21,7 +21,11 @@ TIMES_KEPT = 65536
 class ReceiptSummary:
     """What the receipts of many ops add up to. Bytes as in `Receipt`; times in microseconds, as the engine saw them.
 
-    `failed` counts the ops that ended in an exception and therefore have no receipt; they are not among `ops`.
+    ops: how many receipts there are.
+    complete, partial, insufficient: how many of them have that status.
+    failed: how many ops ended in an exception and therefore have no receipt; they are not among `ops`.
+    expected_bytes, missing_bytes, repaired_bytes: sums over all receipts.
+    p50_us, p99_us: the median and the 99th percentile of `elapsed_s` of the last ops, in microseconds.
     """
 
     ops: int

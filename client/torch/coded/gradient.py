@@ -54,6 +54,7 @@ class CodedSummary:
     """How the steps went, as this rank saw them."""
 
     steps: int = 0
+    """Steps that ended, in whatever way."""
     exact: int = 0
     """Steps whose gradient was the exact one of all data."""
     over: int = 0
@@ -111,6 +112,7 @@ class CodedGradient:
         self.number = 0
         """Of the step that comes next, from 0."""
         self.log = ReceiptLog()
+        """The receipts of the steps."""
         self._deadline, self._attempts = deadline, attempts
         self._summary = CodedSummary()
         self._made = False

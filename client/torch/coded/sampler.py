@@ -17,7 +17,7 @@ Batch = tuple[torch.Tensor, float]
 
 
 class CodedSampler:
-    """Goes through the data points of |rank|, of |size| in all.
+    """Goes through the data points that |rank| computes by |plan|, of |size| in all.
 
         for indices, coefficient in sampler:
             (coefficient * sum_of_losses(indices)).backward()

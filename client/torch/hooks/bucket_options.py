@@ -20,7 +20,13 @@ LAST = "last"
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """A bucket as a policy sees it. |index| counts from 0 in the order of sending."""
+    """A bucket as a policy sees it.
+
+    index: counts from 0 in the order of sending.
+    nbytes: size of the bucket, in bytes.
+    dtype: type of its elements.
+    last: whether it is the last one of a backward pass.
+    """
 
     index: int
     nbytes: int
@@ -30,7 +36,12 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True)
 class BucketOptions:
-    """How a bucket goes; None for what the state says. Raises InvalidArgument."""
+    """How a bucket goes; None for what the state says. Raises InvalidArgument.
+
+    mode: "bounded", "best_effort" or "reliable", as for `ultima.Job.allreduce`.
+    deadline: of the bucket's op: seconds, a timedelta, or text such as "250ms".
+    hadamard: whether a float32 bucket that may lose something travels transformed.
+    """
 
     mode: str | None = None
     deadline: Duration | None = None
@@ -45,6 +56,7 @@ class BucketOptions:
 
 
 Policy = Callable[[Bucket], BucketOptions] | Mapping[int | str, BucketOptions]
+"""A function of a `Bucket`, or a table by index or LAST. It says the same on all ranks."""
 
 
 def check_table(policy: Any) -> None:

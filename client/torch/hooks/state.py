@@ -50,11 +50,15 @@ class HookSummary:
     made_reliable: int = 0
     """Of those, the ones that went in reliable mode because their budget was used up."""
     expected_bytes: int = 0
+    """What was due, of all buckets whose counts were exchanged."""
     missing_bytes: int = 0
+    """How much of it was missing."""
     agree_s: float = 0.0
     """Time spent in the exchanges."""
     syncs: int = 0
+    """How often `guard` averaged the parameters."""
     sync_s: float = 0.0
+    """Time spent in that, in seconds."""
     divergence: float = 0.0
     """How far the replicas had drifted apart at the last sync: the largest difference of an element to the average."""
 
@@ -159,8 +163,12 @@ class HookState:
     # A step
 
     def send(self, tensor: torch.Tensor, index: int, last: bool, parts: Callable[[], Sequence[Part]] = tuple) -> Sent:
-        """Starts averaging a bucket in place. The same calls on all ranks. |parts| tells the parameters in it, for
-        states that treat each by itself; this one does not ask.
+        """Starts averaging a bucket in place. The same calls on all ranks.
+
+        tensor: the bucket's elements, of one dimension.
+        index: of the bucket, from 0 in the order of sending.
+        last: whether it is the last one of a backward pass.
+        parts: tells the parameters in it, for states that treat each by itself; this one does not ask.
         """
         if any(key.index == index for key, _ in self._open.works):
             self._begin_backward()

@@ -183,10 +183,12 @@ class RNA(WrappedOptimizer):
         return changed
 
     def finish(self) -> None:
+        """As `EagerSGD.finish`; the thread that collects averages has ended by then."""
         self._leave()
         super().finish()
 
     def close(self) -> None:
+        """Leaves without a meeting, and ends the thread that collects averages. Idempotent."""
         self._leave()
         super().close()
 

@@ -66,11 +66,11 @@ class WrappedOptimizer(TakesPart, torch.optim.Optimizer):
         return self.inner.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Into the inner optimizer."""
+        """Gives the |state_dict| to the inner optimizer."""
         self.inner.load_state_dict(state_dict)
 
     def add_param_group(self, param_group: dict[str, Any]) -> NoReturn:
-        """Refused: the vector has the size of what it was made for."""
+        """Refuses every |param_group|: the vector has the size of what it was made for."""
         raise InvalidArgument("param_group", sorted(param_group), "none: add it before the optimizer is wrapped")
 
     def __getstate__(self) -> NoReturn:

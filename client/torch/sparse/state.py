@@ -170,7 +170,9 @@ class SparseState(HookState):
         return self._memories.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Takes over what `state_dict` gave. Raises InvalidArgument naming the entry, and then changes nothing."""
+        """Takes over the |state| that `state_dict` gave. Raises InvalidArgument, which names the entry, before anything
+        is changed.
+        """
         self._memories.load_state_dict(state)
 
     # How
