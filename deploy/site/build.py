@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds the site of the documents into FOLDER/site: `make docs`, or python deploy/site/build.py FOLDER
 
-The documents stay where they are; here they are put side by side with the README, the protocol, the changelog and the
-manual pages, and mkdocs makes the site in strict mode: a link that leads nowhere is an error. So is a script, a style,
-a font or an image of another host, for clusters are often cut off from the world.
+The documents stay where they are; here they are put side by side with the README, the protocol, the changelog, the
+manual pages and the C headers. mkdocs makes the site in strict mode: a link that leads nowhere is an error. So is a
+script, a style, a font or an image of another host, for clusters are often cut off from the world. The pages of
+docs/api name modules, classes and functions, which mkdocstrings explains by their docstrings.
 """
 
 from __future__ import annotations
@@ -17,13 +18,17 @@ import tempfile
 from html.parser import HTMLParser
 from pathlib import Path
 
+import headers
+
 ROOT = Path(__file__).resolve().parents[2]
 SECTIONS: dict[str, tuple[str, ...]] = {
     "Use": ("install", "recipes", "pytorch", "pytorch_hooks", "slow_trainers", "partial", "sparse", "coded"),
     "Choose": ("comparison", "migration", "faq"),
     "Operate": ("operations", "failures", "security"),
     "How it works": ("concepts", "papers", "transport", "protocol", "decisions", "performance"),
-    "Reproductions": (),  # docs/reproduction
+    "API reference": (),
+    "C headers": (),
+    "Reproductions": (),
     "Manual pages": (),
     "Project": ("contributing", "tests", "fast_path", "torch_compliance", "changelog"),
 }
@@ -36,6 +41,7 @@ ELSEWHERE = {
     "transport_c/README.md": "fast_path.md",
     "tests/README.md": "tests.md",
 }
+FOLDERS = {"API reference": "api", "C headers": "c", "Reproductions": "reproduction", "Manual pages": "man"}
 LOADS = {"script": ("src",), "img": ("src",), "iframe": ("src",), "source": ("src", "srcset"), "use": ("href",)}
 LINKS_THAT_LOAD = ("stylesheet", "icon", "preload", "prefetch", "preconnect", "modulepreload", "manifest")
 
@@ -71,6 +77,9 @@ def collect(source: Path) -> None:
         page.write_text(placed(f"docs/{page.relative_to(source)}", page.read_text()))
     for name, page_name in ELSEWHERE.items():
         (source / page_name).write_text(placed(name, (ROOT / name).read_text()))
+    (source / "c").mkdir()
+    for name, text in headers.pages().items():
+        (source / "c" / name).write_text(text)
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run([sys.executable, str(ROOT / "deploy/man/pages.py"), folder], check=True)
         (source / "man").mkdir()
@@ -88,8 +97,9 @@ def navigation(source: Path) -> str:
     known = {"index.md", *(str(page.relative_to(source)) for page in (source / "log").glob("*.md"))}
     for title, names in SECTIONS.items():
         pages = [f"{name}.md" for name in names if (source / f"{name}.md").exists()]
-        if folder := {"Reproductions": "reproduction", "Manual pages": "man"}.get(title):
-            pages += sorted(str(page.relative_to(source)) for page in (source / folder).glob("*.md"))
+        if folder := FOLDERS.get(title):
+            found = sorted((source / folder).glob("*.md"), key=lambda page: (page.stem != "index", page.stem))
+            pages += [str(page.relative_to(source)) for page in found]
         lines.append(f"  - {title}:")
         lines.extend(f"    - {page}" for page in pages)
         known.update(pages)
@@ -126,12 +136,16 @@ def outside(page: Path) -> list[str]:
 def main() -> None:
     """Builds and checks the site."""
     folder = Path(sys.argv[1]).resolve()
-    for old in ("source", "site"):
+    for old in ("source", "site", "python"):
         shutil.rmtree(folder / old, ignore_errors=True)
     folder.mkdir(parents=True, exist_ok=True)
     collect(folder / "source")
     settings = (ROOT / "deploy/site/mkdocs.yml").read_text() + navigation(folder / "source")
     (folder / "mkdocs.yml").write_text(settings)
+    (folder / "python").mkdir()
+    (folder / "python/ultima").symlink_to(ROOT / "client")  # mkdocstrings looks for packages by their names
+    (folder / "docstrings.py").unlink(missing_ok=True)
+    (folder / "docstrings.py").symlink_to(ROOT / "deploy/site/docstrings.py")
     command = [
         sys.executable,
         "-m",
@@ -143,7 +157,7 @@ def main() -> None:
         str(folder / "mkdocs.yml"),
     ]
     quiet = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
-    if subprocess.run(command, check=False, env=quiet).returncode:
+    if subprocess.run(command, check=False, env=quiet, cwd=ROOT).returncode:
         sys.exit("the site was not built: see above")
     pages = [page for kind in ("*.html", "*.css") for page in (folder / "site").rglob(kind)]
     if loads := [f"{page.name} loads {address}" for page in pages for address in outside(page)]:

@@ -6,21 +6,27 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
+import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+from tests.packages.test_api_reference import tool
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
-def site() -> ModuleType:
+def site() -> Iterator[ModuleType]:
+    sys.path.insert(0, str(ROOT / "deploy/site"))  # as for a program that is started there
     spec = importlib.util.spec_from_file_location("site_build", ROOT / "deploy/site/build.py")
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module
+    yield module
+    sys.path.remove(str(ROOT / "deploy/site"))
 
 
 @pytest.mark.parametrize(
@@ -76,4 +82,11 @@ def test_site__is_built_without_a_warning(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     for page in ("index.html", "install.html", "protocol.html", "man/ultima-doctor.1.html", "reproduction/rna.html"):
         assert (tmp_path / "site" / page).exists(), page
+    listed = zlib.decompress((tmp_path / "site/objects.inv").read_bytes().partition(b"zlib.\n")[2]).decode()
+    explained = {row.split()[0] for row in listed.splitlines()}
+    assert {"ultima.Job.allreduce", "ultima.Receipt.status", "ultima.torch.hooks.Bucket"} <= explained
+    assert set(tool("docstrings").shown()) <= explained
+    reduce = (tmp_path / "site/api/job.html").read_text()
+    assert 'href="errors.html#ultima.Desync"' in reduce
+    assert "client/api/job.py" in reduce and "ut_engine_init" in (tmp_path / "site/c/face_engine.html").read_text()
     assert "ultima-doctor" in (tmp_path / "site/man/ultima-doctor.1.html").read_text()
