@@ -22,10 +22,11 @@ import headers
 
 ROOT = Path(__file__).resolve().parents[2]
 SECTIONS: dict[str, tuple[str, ...]] = {
-    "Use": ("install", "recipes", "pytorch", "pytorch_hooks", "slow_trainers", "partial", "sparse", "coded"),
+    "Begin": ("tutorial", "install", "concepts", "recipes"),
+    "Use": ("pytorch", "pytorch_hooks", "slow_trainers", "partial", "sparse", "coded"),
     "Choose": ("comparison", "migration", "faq"),
     "Operate": ("operations", "failures", "security"),
-    "How it works": ("concepts", "papers", "transport", "protocol", "decisions", "performance"),
+    "How it works": ("papers", "transport", "protocol", "decisions", "performance"),
     "API reference": (),
     "C headers": (),
     "Reproductions": (),
