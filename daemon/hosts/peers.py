@@ -22,7 +22,7 @@ import logging
 import math
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Coroutine
 from typing import Any, TypeVar
 
 import grpc
@@ -44,7 +44,7 @@ from ultima.daemon.hosts import membership
 from ultima.daemon.hosts.distance import HANDSHAKES, Distances, RoundTrip, connection, exchange
 from ultima.daemon.hosts.host import Membership, Place
 from ultima.daemon.hosts.proofs import Proofs
-from ultima.daemon.hosts.watching import RETRY_SECONDS_MIN, Watching
+from ultima.daemon.hosts.watching import RETRY_SECONDS_MIN, Told, Watching
 from ultima.daemon.trust import answerer, job_secret
 from ultima.daemon.trust.answerer import Answerer
 from ultima.daemon.trust.trust import Trust
@@ -87,16 +87,8 @@ UNEXPLAINED = ("Socket closed", "handshake", "Custom verification check")
 class Peers(Watching):
     """All connections that this daemon opens to others."""
 
-    def __init__(
-        self,
-        watch_request: peer_pb2.WatchRequest,
-        on_news: Callable[[Place, peer_pb2.WatchResponse], None],
-        on_lost: Callable[[Place, bool], None],
-        on_found: Callable[[Place], None],
-        trust: Trust | None = None,
-    ) -> None:
-        """See `Watching`."""
-        super().__init__(watch_request, on_news, on_lost, on_found, trust)
+    def __init__(self, watch_request: peer_pb2.WatchRequest, told: Told, trust: Trust | None = None) -> None:
+        super().__init__(watch_request, told, trust)
         self._channels: dict[Place, tuple[int, grpc.aio.Channel]] = {}
         self._distances = Distances()
         self._once: set[asyncio.Task[None]] = set()

@@ -14,7 +14,7 @@ import random
 from collections.abc import Callable, Collection, Iterable
 from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 import grpc.aio
@@ -48,23 +48,23 @@ class _Stream:
     stands: bool = False
 
 
+class Told(NamedTuple):
+    """What is called as watches go."""
+
+    on_news: Callable[[Place, peer_pb2.WatchResponse], None]
+    on_lost: Callable[[Place, bool], None]
+    """With whether the watch stood: if so it broke, and this is the only call for it; if not, every attempt has failed
+    for MISSED_SECONDS or, where that is more, for what a connection and a call may take; and the call is repeated with
+    each further one."""
+    on_found: Callable[[Place], None]
+    """Each time that a watch stands, after a break or as the first one."""
+
+
 class Watching:
     """The part of `Peers` that is about watches."""
 
-    def __init__(
-        self,
-        watch_request: peer_pb2.WatchRequest,
-        on_news: Callable[[Place, peer_pb2.WatchResponse], None],
-        on_lost: Callable[[Place, bool], None],
-        on_found: Callable[[Place], None],
-        trust: Trust | None = None,
-    ) -> None:
-        """`on_lost` is told whether the watch stood: if so it broke, and this is the only call for it; if not, every
-        attempt has failed for MISSED_SECONDS or, where that is more, for what a connection and a call may take; and the
-        call is repeated with each further one. `on_found` is called each time that a watch stands, after a break or as
-        the first one."""
-        self._request, self._trust = watch_request, trust
-        self._on_news, self._on_lost, self._on_found = on_news, on_lost, on_found
+    def __init__(self, watch_request: peer_pb2.WatchRequest, told: Told, trust: Trust | None = None) -> None:
+        self._request, self._told, self._trust = watch_request, told, trust
         self._watches: dict[Place, asyncio.Task[None]] = {}
         self._streams: dict[Place, _Stream] = {}
 
@@ -129,7 +129,7 @@ class Watching:
                 missed_from = clock() + self._missed(place)
             if stands or clock() >= missed_from:
                 # A peer may die between its Connect and the first watch, or between two: no stream ends to tell of it.
-                self._on_lost(place, stands)
+                self._told.on_lost(place, stands)
             if began is not None and clock() >= began + UNPROVEN_SECONDS:
                 log.warning("peer daemon never answered place=%s seconds=%.0f reason=%s", place, clock() - began, why)
                 return  # whoever it is, it may be none of ours
@@ -147,7 +147,7 @@ class Watching:
 
         def found() -> None:
             log.debug("watch stands place=%s", place)
-            self._on_found(place)
+            self._told.on_found(place)
 
         now, then = self._begin(place, found, seconds), None
         self._streams[place] = now
@@ -204,7 +204,7 @@ class Watching:
                         stands = True
                         on_found()
                     if news.job:
-                        self._on_news(place, news)
+                        self._told.on_news(place, news)
             return "it ended the stream"
         except grpc.aio.AioRpcError as error:
             trouble = None if stands else await self._trouble(place, error)

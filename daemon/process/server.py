@@ -28,6 +28,7 @@ from ultima.daemon.hosts.coordinator import Coordinator
 from ultima.daemon.hosts.distance import RoundTrip, exchange
 from ultima.daemon.hosts.host import fresh_number, target
 from ultima.daemon.hosts.peers import OPTIONS, Peers
+from ultima.daemon.hosts.watching import Told
 from ultima.daemon.jobs.hearing import Hearing
 from ultima.daemon.jobs.job import Job
 from ultima.daemon.jobs.table import JobTable
@@ -48,12 +49,12 @@ from ultima.daemon.process.tidy import Tidy
 from ultima.daemon.rpc.admin_service import AdminService
 from ultima.daemon.rpc.examine import Examiner
 from ultima.daemon.rpc.operator_calls import rendered
-from ultima.daemon.rpc.peer_service import CALLS_MAX, PeerService
+from ultima.daemon.rpc.peer_service import PeerService
 from ultima.daemon.rpc.trainer_service import TrainerService
 from ultima.daemon.trainers import attach
 from ultima.daemon.trainers.budget import Budget
 from ultima.daemon.trainers.users import Tokens
-from ultima.daemon.trust.gate import Gate
+from ultima.daemon.trust.gate import CALLS_MAX, Gate
 from ultima.daemon.trust.identity import shown_time
 from ultima.daemon.trust.trust import SERVER_OPTIONS, look_for_ever, trust_of
 from ultima.daemon.web.feed import Feed
@@ -261,7 +262,7 @@ class Daemon:
 
         watch = peer_pb2.WatchRequest(incarnation=self.incarnation, address=config.address, grpc_port=self.grpc_port)
         fellows = self.jobs.fellows
-        self._peers = Peers(watch, fellows.heard, fellows.lost, fellows.found, self.trust)
+        self._peers = Peers(watch, Told(fellows.heard, fellows.lost, fellows.found), self.trust)
         self.jobs.start(self.grpc_port, self._peers)
         if config.bind:
             await self._remote.start()

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -13,7 +12,6 @@ from typing import Any
 from ultima.daemon.base.config import Limits
 from ultima.daemon.base.errors import (
     InvalidArgument,
-    Method,
     NotFound,
     PermissionDenied,
     Refused,
@@ -21,7 +19,6 @@ from ultima.daemon.base.errors import (
     translated,
 )
 from ultima.daemon.base.options import check_job, from_proto
-from ultima.daemon.base.quota import SHARE, Quota
 from ultima.daemon.base.ranges import INT64_MAX, OP_SEQ_MAX, whole
 from ultima.daemon.engine.lanes import Lanes
 from ultima.daemon.hosts import membership
@@ -45,23 +42,10 @@ from ultima.v1 import peer_pb2, peer_pb2_grpc, types_pb2
 from ultima.v1.limits import BUCKET_BYTES_MAX, WORLD_SIZE_MAX
 
 PROBE_SECONDS_MAX = 61.0  # the largest limits.probe_seconds of any daemon, and what it gives the answer beyond it
-CALLS_MAX = 4096  # calls at once, registrations that wait and watches included
-
-
-def counted(method: Method) -> Method:
-    """Bounds the calls that one node has open at once, or one address where nodes have no names, so that none takes
-    what the others need."""
-
-    @functools.wraps(method)
-    async def wrapper(self: Any, request: object, context: Any) -> Any:
-        with self.calls.taken(caller_node(context, self._trust) or address_of_peer(context.peer())):
-            return await method(self, request, context)
-
-    return wrapper  # type: ignore[return-value]
 
 
 class PeerService(peer_pb2_grpc.PeerServiceServicer):
-    """On TCP, for daemons."""
+    """On TCP, for daemons, behind the gate (trust/gate.py), which counts the calls of each."""
 
     def __init__(
         self,
@@ -81,10 +65,8 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
         self._watchers, self._initiators, self._limits, self._trust = watchers, initiators, limits, trust
         self._hearing, self._engine, self._version = hearing, engine, version
         self._reached = rate()
-        self.calls = Quota("calls of other daemons", CALLS_MAX - CALLS_MAX // SHARE)
 
     @translated
-    @counted
     async def Register(self, request: peer_pb2.RegisterRequest, context: Any) -> peer_pb2.RegisterResponse:
         """See peer.proto."""
         host = await self._host_of_caller(request.host, "host", context)
@@ -117,7 +99,6 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
         return told
 
     @translated
-    @counted
     async def Restore(self, request: peer_pb2.RestoreRequest, context: Any) -> peer_pb2.RestoreResponse:
         """See peer.proto."""
         source = address_of_peer(context.peer())
@@ -127,7 +108,6 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
         return peer_pb2.RestoreResponse()
 
     @translated
-    @counted
     async def Connect(self, request: peer_pb2.ConnectRequest, context: Any) -> peer_pb2.ConnectResponse:
         """See peer.proto."""
         membership.job_name(request.job)
@@ -135,7 +115,6 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
         return await self._jobs.fellows.connect(request, caller, inner_deadline(context, self._limits.join_seconds))
 
     @translated
-    @counted
     async def ApplyOptions(self, request: peer_pb2.ApplyOptionsRequest, context: Any) -> peer_pb2.ApplyOptionsResponse:
         """See peer.proto."""
         self._check_member(request, context)
@@ -143,7 +122,6 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
         return peer_pb2.ApplyOptionsResponse(options=options.to_proto())
 
     @translated
-    @counted
     async def Probe(self, request: peer_pb2.ProbeRequest, context: Any) -> peer_pb2.ProbeResponse:
         """See peer.proto."""
         membership.job_name(request.job)
@@ -152,7 +130,6 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
         return await self._initiators.probe(request, inner_deadline(context, PROBE_SECONDS_MAX))
 
     @translated
-    @counted
     async def Activate(self, request: peer_pb2.ActivateRequest, context: Any) -> peer_pb2.ActivateResponse:
         """See peer.proto."""
         name = membership.job_name(request.job)
@@ -160,7 +137,6 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
         return peer_pb2.ActivateResponse(started=self._initiators.activate(name, request.generation, request.op_seq))
 
     @translated
-    @counted
     async def Hear(self, request: peer_pb2.HearRequest, context: Any) -> peer_pb2.HearResponse:
         """See peer.proto."""
         self._check_member(request, context)
@@ -171,14 +147,12 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
         return peer_pb2.HearResponse(incarnation=job.incarnation, lanes=self._hearing.counts(job, request.host_index))
 
     @translated
-    @counted
     async def Forming(self, request: peer_pb2.FormingRequest, context: Any) -> peer_pb2.FormingResponse:
         """See peer.proto."""
         world_size, ranks = self._coordinator.forming(membership.job_name(request.job))
         return peer_pb2.FormingResponse(world_size=world_size, ranks=ranks)
 
     @translated
-    @counted
     async def Reach(self, request: peer_pb2.ReachRequest, context: Any) -> peer_pb2.ReachResponse:
         """See peer.proto."""
         source = address_of_peer(context.peer())
@@ -192,19 +166,15 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
             name = membership.job_name(request.job)
             since, until = bounds(request.since_ns, request.until_ns)
             node = caller_node(context, self._trust)
-            with self.calls.taken(node or source):
-                found = self._jobs.recorder.of_generation(name, request.generation)
-                if found is None or found[0].life is None:
-                    raise NotFound(f"job {name!r}: nothing is recorded of that life")
-                if (
-                    node not in found[0].life.nodes
-                    if self._trust is not None
-                    else source not in found[0].life.addresses
-                ):
-                    raise PermissionDenied(f"job {name!r}: {node or source} is none of its hosts")
-                copy = copied(*found)
-                for part in await asyncio.to_thread(lambda: list(parts(whole_life(copy, since, until)))):
-                    yield peer_pb2.ReadOpsResponse(part=part, now_ns=now_ns)
+            found = self._jobs.recorder.of_generation(name, request.generation)
+            if found is None or found[0].life is None:
+                raise NotFound(f"job {name!r}: nothing is recorded of that life")
+            life = found[0].life
+            if node not in life.nodes if self._trust is not None else source not in life.addresses:
+                raise PermissionDenied(f"job {name!r}: {node or source} is none of its hosts")
+            copy = copied(*found)
+            for part in await asyncio.to_thread(lambda: list(parts(whole_life(copy, since, until)))):
+                yield peer_pb2.ReadOpsResponse(part=part, now_ns=now_ns)
         except Refused as error:
             await abort(context, error)
 

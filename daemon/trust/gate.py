@@ -25,6 +25,7 @@ from ultima.daemon.base.quota import Quota
 from ultima.daemon.trust.trust import Trust
 from ultima.v1.nodes import node_of
 
+CALLS_MAX = 4096  # calls of other daemons at once, registrations that wait and watches included
 REQUEST_SECONDS = 5.0  # from the beginning of a call to its request, which are one write of the caller
 
 

@@ -18,6 +18,7 @@ from ultima.daemon.base.errors import Unavailable
 from ultima.daemon.hosts import distance, watching
 from ultima.daemon.hosts.host import Place
 from ultima.daemon.hosts.peers import OPTIONS, Peers
+from ultima.daemon.hosts.watching import Told
 from ultima.v1 import peer_pb2, peer_pb2_grpc
 
 ONE_WAY = 0.15
@@ -46,12 +47,12 @@ class Heard:
     lost: list[bool] = field(default_factory=list)
 
     def peers(self) -> Peers:
-        return Peers(
-            peer_pb2.WatchRequest(incarnation=1, grpc_port=1),
+        told = Told(
             on_news=lambda place, news: None,
             on_lost=lambda place, stood: self.lost.append(stood),
             on_found=lambda place: self.found.append(time.monotonic()),
         )
+        return Peers(peer_pb2.WatchRequest(incarnation=1, grpc_port=1), told)
 
 
 async def later(seconds: float, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:

@@ -106,7 +106,7 @@ async def test_answers__of_every_call_are_printable(
     assert peers is not None
     made = calls(peers, place)
     assert made.keys() | APART == {method.name for method in SERVICE.methods}, "a call that this test does not know"
-    peers._on_news = lambda place, news: heard.append(news)
+    peers._told = peers._told._replace(on_news=lambda place, news: heard.append(news))
     try:
         for name, call in made.items():
             try:

@@ -151,7 +151,7 @@ async def test_impersonation__a_member_without_the_secret_and_one_in_anothers_pl
 
 async def test_quota__is_each_nodes_own(house: House, authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
     """All nodes of the test share an address; one that has all its calls open takes none of another's."""
-    monkeypatch.setattr("ultima.daemon.rpc.peer_service.CALLS_MAX", 16)  # one for each
+    monkeypatch.setattr("ultima.daemon.process.server.CALLS_MAX", 16)  # one for each
     daemon = await secure(house, authority, "n0")
     greedy, modest = (trust_in(papers(house.folder, node, authority)) for node in ("greedy", "modest"))
     host = types_pb2.Host(grpc_port=1, lanes=[types_pb2.Lane(data_port=1, feedback_port=1)], incarnation=1, ranks=[0],

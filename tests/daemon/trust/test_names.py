@@ -210,7 +210,8 @@ async def test_restore__true_and_made_up_words_stand_side_by_side(house: House, 
     trainers = await house.job(daemons, secret=SECRET)
     generation = daemons[1].jobs.all()[0].generation
     places: list[Any] = []
-    daemons[1]._peers._on_found = lambda place: late.set() or places.append(place)  # type: ignore[union-attr]
+    told = daemons[1]._peers._told  # type: ignore[union-attr]
+    daemons[1]._peers._told = told._replace(on_found=lambda place: late.set() or places.append(place))  # type: ignore[union-attr]
     trainers[0].hang_up()
     daemons[0] = await house.restart(daemons[0])
     async with node(house, daemons[0], authority, "evil") as stub:

@@ -32,7 +32,8 @@ async def test_rotation__of_leaf_and_authority_breaks_no_path(
     trainers = await house.job(daemons)
     lost: list[object] = []
     for daemon in daemons:
-        monkeypatch.setattr(daemon._peers, "_on_lost", lambda *arguments: lost.append(arguments))
+        told = daemon._peers._told._replace(on_lost=lambda *arguments: lost.append(arguments))
+        monkeypatch.setattr(daemon._peers, "_told", told)
     await eventually(lambda: all(len(daemon._watchers) == 1 for daemon in daemons), "each watches the other")
 
     async def rotate(signer: Authority) -> None:
@@ -67,7 +68,8 @@ async def test_watch__is_made_anew_before_its_connection_is_too_old(
     daemons = [await secure(house, authority, f"n{i}") for i in range(2)]
     lost: list[object] = []
     for daemon in daemons:
-        monkeypatch.setattr(daemon._peers, "_on_lost", lambda *arguments: lost.append(arguments))
+        told = daemon._peers._told._replace(on_lost=lambda *arguments: lost.append(arguments))
+        monkeypatch.setattr(daemon._peers, "_told", told)
     await house.job(daemons)
     for daemon in daemons:
         seen: set[float] = set()
