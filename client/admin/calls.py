@@ -5,7 +5,8 @@ process group that must learn its own daemon's address before it can tell it to 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import grpc
 
@@ -18,8 +19,28 @@ from ultima.v1.unix_target import unix_target
 STATUS_TIMEOUT_S = 5.0
 TUNE_TIMEOUT_S = 20.0
 EXAMINE_TIMEOUT_S = 300.0
-# Answers to what was asked, not trouble with the daemon.
-_REFUSALS = (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.PERMISSION_DENIED)
+NOT_FOUND, INVALID_ARGUMENT = grpc.StatusCode.NOT_FOUND, grpc.StatusCode.INVALID_ARGUMENT
+PERMISSION_DENIED, RESOURCE_EXHAUSTED = grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.RESOURCE_EXHAUSTED
+FAILED_PRECONDITION, UNAUTHENTICATED = grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.UNAUTHENTICATED
+ANSWER_BYTES_MAX = 4 << 20
+
+Meanings = Mapping[grpc.StatusCode, Callable[[str], UltimaError]]
+"""What a status means, made of the daemon's words, where it is an answer to what was asked and no trouble."""
+
+
+@contextmanager
+def asking(
+    socket: str, timeout_s: float, meanings: Meanings | None = None, bytes_max: int = ANSWER_BYTES_MAX
+) -> Iterator[admin_pb2_grpc.AdminServiceStub]:
+    """The AdminService of the daemon on |socket|, for one call, which may take |timeout_s|. If it fails, this raises
+    what |meanings| makes of that, else DaemonUnavailable or ProtocolError.
+    """
+    with channel_to(socket, bytes_max) as channel:
+        try:
+            yield admin_pb2_grpc.AdminServiceStub(channel)
+        except grpc.RpcError as error:
+            meant = (meanings or {}).get(error.code())
+            raise (meant(str(error.details())) if meant else failure(socket, error, timeout_s)) from None
 
 
 def get_receipts(
@@ -32,15 +53,13 @@ def get_receipts(
     """
     request = admin_pb2.GetReceiptsRequest(job=job, op_seq=op_seq)
     who = proof(socket, timeout_s)
-    with channel_to(socket) as channel:
-        try:
-            response: admin_pb2.GetReceiptsResponse = admin_pb2_grpc.AdminServiceStub(channel).GetReceipts(
-                request, timeout=timeout_s, metadata=who
-            )
-        except grpc.RpcError as error:
-            if error.code() in _REFUSALS:
-                raise _refused(job, op_seq, error) from None
-            raise failure(socket, error, timeout_s) from None
+    meanings: Meanings = {
+        NOT_FOUND: lambda text: _not_remembered(job, op_seq, text),
+        INVALID_ARGUMENT: lambda text: InvalidArgument("--job", job, f"a job that this host remembers ({text})"),
+        PERMISSION_DENIED: UltimaError,
+    }
+    with asking(socket, timeout_s, meanings) as service:
+        response: admin_pb2.GetReceiptsResponse = service.GetReceipts(request, timeout=timeout_s, metadata=who)
     return response
 
 
@@ -51,15 +70,9 @@ def get_status(socket: str, job: str = "", timeout_s: float = STATUS_TIMEOUT_S) 
     seconds, InvalidArgument for a job that is not here, and ProtocolError when somebody does who does not know the
     question.
     """
-    with channel_to(socket) as channel:
-        try:
-            response: admin_pb2.GetStatusResponse = admin_pb2_grpc.AdminServiceStub(channel).GetStatus(
-                admin_pb2.GetStatusRequest(job=job), timeout=timeout_s
-            )
-        except grpc.RpcError as error:
-            if error.code() is grpc.StatusCode.NOT_FOUND:
-                raise InvalidArgument("--job", job, f"a job on this host ({error.details()})") from None
-            raise failure(socket, error, timeout_s) from None
+    with asking(socket, timeout_s, {NOT_FOUND: lambda text: not_here("--job", job, text)}) as service:
+        request = admin_pb2.GetStatusRequest(job=job)
+        response: admin_pb2.GetStatusResponse = service.GetStatus(request, timeout=timeout_s)
     return response
 
 
@@ -75,26 +88,26 @@ def examine(socket: str, peers: Sequence[str], timeout_s: float = EXAMINE_TIMEOU
     except UltimaError:
         if peers:
             raise
-    with channel_to(socket) as channel:
-        try:
-            response: admin_pb2.ExamineResponse = admin_pb2_grpc.AdminServiceStub(channel).Examine(
-                admin_pb2.ExamineRequest(peers=peers), timeout=timeout_s, metadata=who
-            )
-        except grpc.RpcError as error:
-            if error.code() is grpc.StatusCode.INVALID_ARGUMENT:
-                raise InvalidArgument("--peer", ", ".join(peers), str(error.details())) from None
-            if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
-                raise UltimaError(str(error.details())) from None
-            raise failure(socket, error, timeout_s) from None
+    meanings: Meanings = {
+        INVALID_ARGUMENT: lambda text: InvalidArgument("--peer", ", ".join(peers), text),
+        RESOURCE_EXHAUSTED: UltimaError,
+    }
+    with asking(socket, timeout_s, meanings) as service:
+        request = admin_pb2.ExamineRequest(peers=peers)
+        response: admin_pb2.ExamineResponse = service.Examine(request, timeout=timeout_s, metadata=who)
     return list(response.checks)
 
 
-def _refused(job: str, op_seq: int | None, error: grpc.RpcError) -> UltimaError:
+def not_here(field: str, job: str, text: str) -> InvalidArgument:
+    """What it means that the daemon has no such |job|; |field| named it."""
+    return InvalidArgument(field, job, f"a job on this host ({text})")
+
+
+def _not_remembered(job: str, op_seq: int | None, text: str) -> UltimaError:
     """What was asked for is not there: the caller's slip if he named it."""
-    text, code = str(error.details()), error.code()
-    if code is grpc.StatusCode.INVALID_ARGUMENT or (code is grpc.StatusCode.NOT_FOUND and job):
+    if job:
         return InvalidArgument("--job", job, f"a job that this host remembers ({text})")
-    if code is grpc.StatusCode.NOT_FOUND and op_seq is not None:
+    if op_seq is not None:
         return InvalidArgument("OP", op_seq, f"an op that this host remembers ({text})")
     return UltimaError(text)
 
@@ -108,25 +121,18 @@ def tune(socket: str, job: str, changes: Mapping[str, int], timeout_s: float = T
     """
     request = admin_pb2.TuneRequest(job=job, options=options.message(changes))
     who = proof(socket, timeout_s)
-    with channel_to(socket) as channel:
-        try:
-            response: admin_pb2.TuneResponse = admin_pb2_grpc.AdminServiceStub(channel).Tune(
-                request, timeout=timeout_s, metadata=who
-            )
-        except grpc.RpcError as error:
-            text = str(error.details())
-            match error.code():
-                case grpc.StatusCode.NOT_FOUND:
-                    raise InvalidArgument("JOB", job, f"a job on this host ({text})") from None
-                case grpc.StatusCode.INVALID_ARGUMENT:
-                    raise InvalidArgument("KEY=VALUE", "refused", text) from None
-                case grpc.StatusCode.FAILED_PRECONDITION | grpc.StatusCode.PERMISSION_DENIED:
-                    raise UltimaError(text) from None
-            raise failure(socket, error, timeout_s) from None
+    meanings: Meanings = {
+        NOT_FOUND: lambda text: not_here("JOB", job, text),
+        INVALID_ARGUMENT: lambda text: InvalidArgument("KEY=VALUE", "refused", text),
+        FAILED_PRECONDITION: UltimaError,
+        PERMISSION_DENIED: UltimaError,
+    }
+    with asking(socket, timeout_s, meanings) as service:
+        response: admin_pb2.TuneResponse = service.Tune(request, timeout=timeout_s, metadata=who)
     return response.options
 
 
-def channel_to(socket: str, bytes_max: int = 4 << 20) -> grpc.Channel:
+def channel_to(socket: str, bytes_max: int = ANSWER_BYTES_MAX) -> grpc.Channel:
     """A channel to the daemon, for answers of so many bytes."""
     options = (("grpc.enable_http_proxy", 0), ("grpc.max_receive_message_length", bytes_max))
     return grpc.insecure_channel(unix_target(socket), options=options)

@@ -7,21 +7,29 @@ from collections.abc import Iterator
 
 import grpc
 
-from ultima.admin.calls import STATUS_TIMEOUT_S, channel_to, failure
+from ultima.admin.calls import (
+    FAILED_PRECONDITION,
+    INVALID_ARGUMENT,
+    NOT_FOUND,
+    PERMISSION_DENIED,
+    RESOURCE_EXHAUSTED,
+    STATUS_TIMEOUT_S,
+    Meanings,
+    asking,
+    channel_to,
+    failure,
+    not_here,
+)
 from ultima.base.errors import InvalidArgument, UltimaError
 from ultima.session.caller import proof
-from ultima.v1 import admin_pb2, admin_pb2_grpc
+from ultima.v1 import admin_pb2
 
 
 def get_config(socket: str) -> list[admin_pb2.ConfigValue]:
     """All options in force. Raises DaemonUnavailable and ProtocolError."""
-    with channel_to(socket) as channel:
-        try:
-            answer: admin_pb2.GetConfigResponse = admin_pb2_grpc.AdminServiceStub(channel).GetConfig(
-                admin_pb2.GetConfigRequest(), timeout=STATUS_TIMEOUT_S
-            )
-        except grpc.RpcError as error:
-            raise failure(socket, error, STATUS_TIMEOUT_S) from None
+    with asking(socket, STATUS_TIMEOUT_S) as service:
+        request = admin_pb2.GetConfigRequest()
+        answer: admin_pb2.GetConfigResponse = service.GetConfig(request, timeout=STATUS_TIMEOUT_S)
     return list(answer.values)
 
 
@@ -30,17 +38,12 @@ def set_log_level(socket: str, level: str, seconds: float = 0.0) -> str:
     level before. Raises InvalidArgument, UltimaError if this user may not, and as `get_config`."""
     request = admin_pb2.SetLogLevelRequest(level=level, for_ms=round(seconds * 1000))
     who = proof(socket, STATUS_TIMEOUT_S)
-    with channel_to(socket) as channel:
-        try:
-            answer: admin_pb2.SetLogLevelResponse = admin_pb2_grpc.AdminServiceStub(channel).SetLogLevel(
-                request, timeout=STATUS_TIMEOUT_S, metadata=who
-            )
-        except grpc.RpcError as error:
-            if error.code() is grpc.StatusCode.INVALID_ARGUMENT:
-                raise InvalidArgument("LEVEL", level, str(error.details())) from None
-            if error.code() is grpc.StatusCode.PERMISSION_DENIED:
-                raise UltimaError(str(error.details())) from None
-            raise failure(socket, error, STATUS_TIMEOUT_S) from None
+    meanings: Meanings = {
+        INVALID_ARGUMENT: lambda text: InvalidArgument("LEVEL", level, text),
+        PERMISSION_DENIED: UltimaError,
+    }
+    with asking(socket, STATUS_TIMEOUT_S, meanings) as service:
+        answer: admin_pb2.SetLogLevelResponse = service.SetLogLevel(request, timeout=STATUS_TIMEOUT_S, metadata=who)
     return answer.before
 
 
@@ -48,15 +51,9 @@ def drain(socket: str) -> admin_pb2.DrainResponse:
     """Has the daemon announce that it goes, end its open ops, and end. Raises UltimaError if this user may not, and as
     `get_config`."""
     who = proof(socket, STATUS_TIMEOUT_S)
-    with channel_to(socket) as channel:
-        try:
-            answer: admin_pb2.DrainResponse = admin_pb2_grpc.AdminServiceStub(channel).Drain(
-                admin_pb2.DrainRequest(), timeout=STATUS_TIMEOUT_S, metadata=who
-            )
-        except grpc.RpcError as error:
-            if error.code() is grpc.StatusCode.PERMISSION_DENIED:
-                raise UltimaError(str(error.details())) from None
-            raise failure(socket, error, STATUS_TIMEOUT_S) from None
+    with asking(socket, STATUS_TIMEOUT_S, {PERMISSION_DENIED: UltimaError}) as service:
+        request = admin_pb2.DrainRequest()
+        answer: admin_pb2.DrainResponse = service.Drain(request, timeout=STATUS_TIMEOUT_S, metadata=who)
     return answer
 
 
@@ -65,31 +62,21 @@ def watch(socket: str, interval_s: float, job: str = "") -> Iterator[admin_pb2.A
     not here, and as `get_config`; ends only so."""
     request = admin_pb2.AdminServiceWatchRequest(interval_ms=round(interval_s * 1000), job=job)
     who = proof(socket, STATUS_TIMEOUT_S)
-    with channel_to(socket) as channel:
-        try:
-            yield from admin_pb2_grpc.AdminServiceStub(channel).Watch(request, metadata=who)
-        except grpc.RpcError as error:
-            if error.code() is grpc.StatusCode.NOT_FOUND:
-                raise InvalidArgument("--job", job, f"a job on this host ({error.details()})") from None
-            if error.code() is grpc.StatusCode.INVALID_ARGUMENT:
-                raise InvalidArgument("--interval", interval_s, "200ms to 60s") from None
-            if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
-                raise UltimaError(str(error.details())) from None
-            raise failure(socket, error, STATUS_TIMEOUT_S) from None
+    meanings: Meanings = {
+        NOT_FOUND: lambda text: not_here("--job", job, text),
+        INVALID_ARGUMENT: lambda text: InvalidArgument("--interval", interval_s, "200ms to 60s"),
+        RESOURCE_EXHAUSTED: UltimaError,
+    }
+    with asking(socket, STATUS_TIMEOUT_S, meanings) as service:
+        yield from service.Watch(request, metadata=who)
 
 
 def open_page(socket: str) -> str:
     """The address of the status page, with a token that opens it once within a minute. Raises UltimaError if the daemon
     serves none, and as `get_config`."""
-    with channel_to(socket) as channel:
-        try:
-            answer: admin_pb2.OpenPageResponse = admin_pb2_grpc.AdminServiceStub(channel).OpenPage(
-                admin_pb2.OpenPageRequest(), timeout=STATUS_TIMEOUT_S
-            )
-        except grpc.RpcError as error:
-            if error.code() is grpc.StatusCode.FAILED_PRECONDITION:
-                raise UltimaError(str(error.details())) from None
-            raise failure(socket, error, STATUS_TIMEOUT_S) from None
+    with asking(socket, STATUS_TIMEOUT_S, {FAILED_PRECONDITION: UltimaError}) as service:
+        request = admin_pb2.OpenPageRequest()
+        answer: admin_pb2.OpenPageResponse = service.OpenPage(request, timeout=STATUS_TIMEOUT_S)
     return answer.address
 
 

@@ -5,21 +5,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import grpc
-
-from ultima.admin.calls import STATUS_TIMEOUT_S, channel_to, failure
+from ultima.admin.calls import (
+    FAILED_PRECONDITION,
+    INVALID_ARGUMENT,
+    NOT_FOUND,
+    PERMISSION_DENIED,
+    RESOURCE_EXHAUSTED,
+    STATUS_TIMEOUT_S,
+    UNAUTHENTICATED,
+    Meanings,
+    asking,
+)
 from ultima.base.errors import InvalidArgument, UltimaError
 from ultima.session.caller import proof
-from ultima.v1 import admin_pb2, admin_pb2_grpc, records_pb2
+from ultima.v1 import admin_pb2, records_pb2
 
 OPS_TIMEOUT_S = 20.0
-_ANSWER_BYTES_MAX = 256 << 20
-_REFUSALS = (
-    grpc.StatusCode.PERMISSION_DENIED,
-    grpc.StatusCode.UNAUTHENTICATED,
-    grpc.StatusCode.RESOURCE_EXHAUSTED,
-    grpc.StatusCode.FAILED_PRECONDITION,
-)
+_BYTES_MAX = 256 << 20
+_REFUSALS = (PERMISSION_DENIED, UNAUTHENTICATED, RESOURCE_EXHAUSTED, FAILED_PRECONDITION)
 
 
 def get_ops(
@@ -32,26 +35,16 @@ def get_ops(
     """
     request = admin_pb2.GetOpsRequest(job=job, since_ns=since_ns, until_ns=until_ns, all_hosts=all_hosts)
     who = proof(socket, OPS_TIMEOUT_S)
-    with channel_to(socket, _ANSWER_BYTES_MAX) as channel:
-        try:
-            answer: admin_pb2.GetOpsResponse = admin_pb2_grpc.AdminServiceStub(channel).GetOps(
-                request, timeout=OPS_TIMEOUT_S, metadata=who
-            )
-        except grpc.RpcError as error:
-            raise _told(socket, error, job, OPS_TIMEOUT_S) from None
+    with asking(socket, OPS_TIMEOUT_S, _meanings(job), _BYTES_MAX) as service:
+        answer: admin_pb2.GetOpsResponse = service.GetOps(request, timeout=OPS_TIMEOUT_S, metadata=who)
     return answer
 
 
 def get_history(socket: str, job: str = "", since_ns: int = 0, until_ns: int = 0) -> admin_pb2.GetHistoryResponse:
     """Minutes of a job, or of all, that began in that time. Raises as `get_ops`."""
     request = admin_pb2.GetHistoryRequest(job=job, since_ns=since_ns, until_ns=until_ns)
-    with channel_to(socket, _ANSWER_BYTES_MAX) as channel:
-        try:
-            answer: admin_pb2.GetHistoryResponse = admin_pb2_grpc.AdminServiceStub(channel).GetHistory(
-                request, timeout=OPS_TIMEOUT_S
-            )
-        except grpc.RpcError as error:
-            raise _told(socket, error, job, OPS_TIMEOUT_S) from None
+    with asking(socket, OPS_TIMEOUT_S, _meanings(job), _BYTES_MAX) as service:
+        answer: admin_pb2.GetHistoryResponse = service.GetHistory(request, timeout=OPS_TIMEOUT_S)
     return answer
 
 
@@ -61,26 +54,16 @@ def get_events(
     """What has happened in that time, oldest first; with |follow| it goes on as more happens. Raises as `get_ops`."""
     request = admin_pb2.GetEventsRequest(job=job, since_ns=since_ns, until_ns=until_ns, follow=follow)
     who = proof(socket, OPS_TIMEOUT_S) if follow else ()
-    with channel_to(socket, _ANSWER_BYTES_MAX) as channel:
-        try:
-            stream = admin_pb2_grpc.AdminServiceStub(channel).GetEvents(
-                request, timeout=None if follow else OPS_TIMEOUT_S, metadata=who
-            )
-            for answer in stream:
-                yield from answer.events
-        except grpc.RpcError as error:
-            raise _told(socket, error, job, STATUS_TIMEOUT_S) from None
+    with asking(socket, STATUS_TIMEOUT_S, _meanings(job), _BYTES_MAX) as service:
+        for answer in service.GetEvents(request, timeout=None if follow else OPS_TIMEOUT_S, metadata=who):
+            yield from answer.events
 
 
 def get_metrics(socket: str) -> str:
     """The daemon's metrics in the text form of Prometheus. Raises DaemonUnavailable and ProtocolError."""
-    with channel_to(socket, _ANSWER_BYTES_MAX) as channel:
-        try:
-            answer: admin_pb2.GetMetricsResponse = admin_pb2_grpc.AdminServiceStub(channel).GetMetrics(
-                admin_pb2.GetMetricsRequest(), timeout=STATUS_TIMEOUT_S
-            )
-        except grpc.RpcError as error:
-            raise failure(socket, error, STATUS_TIMEOUT_S) from None
+    with asking(socket, STATUS_TIMEOUT_S, bytes_max=_BYTES_MAX) as service:
+        request = admin_pb2.GetMetricsRequest()
+        answer: admin_pb2.GetMetricsResponse = service.GetMetrics(request, timeout=STATUS_TIMEOUT_S)
     return answer.text
 
 
@@ -94,12 +77,12 @@ def receipt_of(life: records_pb2.JobLife, op_seq: int) -> admin_pb2.GetReceiptsR
     )
 
 
-def _told(socket: str, error: grpc.RpcError, job: str, timeout_s: float) -> UltimaError:
-    code, text = error.code(), str(error.details())
-    if code is grpc.StatusCode.NOT_FOUND:
-        if job:
-            return InvalidArgument("--job", job, f"a job that this host remembers ({text})")
-        return UltimaError(text)
-    if code is grpc.StatusCode.INVALID_ARGUMENT:
-        return InvalidArgument("--since and --until", "refused", text)
-    return UltimaError(text) if code in _REFUSALS else failure(socket, error, timeout_s)
+def _meanings(job: str) -> Meanings:
+    def not_found(text: str) -> UltimaError:
+        return InvalidArgument("--job", job, f"a job that this host remembers ({text})") if job else UltimaError(text)
+
+    return {
+        **dict.fromkeys(_REFUSALS, UltimaError),
+        NOT_FOUND: not_found,
+        INVALID_ARGUMENT: lambda text: InvalidArgument("--since and --until", "refused", text),
+    }

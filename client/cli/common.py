@@ -16,6 +16,9 @@ SCHEMA = 1
 """Of what `--json` prints. Keys may be added; one that is renamed, removed or changes its meaning counts this up."""
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON with stable keys and a schema number.")]
+Since = Annotated[str, typer.Option(help="A time as 03:12, 'yesterday 03:12', 2026-11-22, or 2h for two hours ago.")]
+Until = Annotated[str, typer.Option(help="End of the time span, in the same form.")]
+OfJob = Annotated[str, typer.Option(help="Only this job.")]
 Socket = Annotated[
     str | None, typer.Option(help="The daemon's gRPC socket; ULTIMA_SOCKET, else /run/ultima/ultimad.sock.")
 ]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ultima.cli.common import SCHEMA, AsJson, Socket, print_json, say, socket_named
+from ultima.cli.common import SCHEMA, AsJson, Since, Socket, Until, print_json, say, socket_named
 from ultima.cli.events import between
 from ultima.cli.files import write_all
 
@@ -27,10 +27,8 @@ def dump(
         str, typer.Option("--format", help="Any of fr (torchfrtrace), chrome (Perfetto), json, with commas.")
     ] = ",".join(FORMATS),
     job: Annotated[str, typer.Option(help="Name of the job; by default the one with the newest op.")] = "",
-    since: Annotated[
-        str, typer.Option(help="A time as 03:12, 'yesterday 03:12', 2026-11-22, or 2h for two hours ago.")
-    ] = "",
-    until: Annotated[str, typer.Option(help="End of the time span, in the same form.")] = "",
+    since: Since = "",
+    until: Until = "",
     all_hosts: Annotated[
         bool, typer.Option("--all-hosts", help="Include what the job's other hosts recorded.")
     ] = False,

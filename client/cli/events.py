@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ultima.cli.common import SCHEMA, AsJson, Socket, print_json, say, socket_named
+from ultima.cli.common import SCHEMA, AsJson, OfJob, Since, Socket, Until, print_json, say, socket_named
 
 if TYPE_CHECKING:
     from ultima.v1 import admin_pb2
@@ -19,11 +19,9 @@ WIDTH = 80
 
 def events(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep printing new events.")] = False,
-    since: Annotated[
-        str, typer.Option(help="A time as 03:12, 'yesterday 03:12', 2026-11-22, or 2h for two hours ago.")
-    ] = "",
-    until: Annotated[str, typer.Option(help="End of the time span, in the same form.")] = "",
-    job: Annotated[str, typer.Option(help="Only this job.")] = "",
+    since: Since = "",
+    until: Until = "",
+    job: OfJob = "",
     as_json: AsJson = False,
     socket: Socket = None,
 ) -> None:

@@ -4,11 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from ultima.cli.common import AsJson, Socket, print_json, say, socket_named
+from ultima.cli.common import AsJson, OfJob, Since, Socket, Until, print_json, say, socket_named
 from ultima.cli.events import between
 
 if TYPE_CHECKING:
@@ -19,11 +17,9 @@ ROWS = 60  # of a table that is asked for without a time
 
 
 def history(
-    since: Annotated[
-        str, typer.Option(help="A time as 03:12, 'yesterday 03:12', 2026-11-22, or 2h for two hours ago.")
-    ] = "",
-    until: Annotated[str, typer.Option(help="End of the time span, in the same form.")] = "",
-    job: Annotated[str, typer.Option(help="Only this job.")] = "",
+    since: Since = "",
+    until: Until = "",
+    job: OfJob = "",
     as_json: AsJson = False,
     socket: Socket = None,
 ) -> None:

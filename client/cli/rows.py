@@ -5,11 +5,9 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from ultima.cli.common import AsJson, Socket, print_json, say, socket_named
+from ultima.cli.common import AsJson, OfJob, Socket, print_json, say, socket_named
 
 if TYPE_CHECKING:
     from ultima.v1 import admin_pb2
@@ -29,9 +27,7 @@ def jobs(as_json: AsJson = False, socket: Socket = None) -> None:
         say(line)
 
 
-def peers(
-    job: Annotated[str, typer.Option(help="Only this job.")] = "", as_json: AsJson = False, socket: Socket = None
-) -> None:
+def peers(job: OfJob = "", as_json: AsJson = False, socket: Socket = None) -> None:
     from ultima.admin.calls import get_status
 
     found = peer_facts(get_status(socket_named(socket), job).jobs)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ultima.cli.common import SCHEMA, AsJson, Socket, print_json, say, socket_named
+from ultima.cli.common import SCHEMA, AsJson, OfJob, Socket, print_json, say, socket_named
 from ultima.cli.rows import clip, job_facts, job_lines, peer_facts, peer_lines
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ CLEAR = "\x1b[H\x1b[2J"
 def top(
     once: Annotated[bool, typer.Option("--once", help="Show one screen and exit.")] = False,
     interval: Annotated[str, typer.Option(help="Time between two screens, 200ms to 60s.")] = "1s",
-    job: Annotated[str, typer.Option(help="Only this job.")] = "",
+    job: OfJob = "",
     as_json: AsJson = False,
     socket: Socket = None,
 ) -> None:
