@@ -20,6 +20,8 @@ import sys
 from pathlib import Path
 
 from schema.homes import STRUCTS, WORDS, Home, homes
+from schema.option import check_options
+from schema.options import OPTIONS
 from schema.rows import SchemaError, check_enum, check_struct
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -33,6 +35,10 @@ def fill(path: str, before: str, home: Home) -> str:
     left = dict(home)
     for line in lines:
         ret.append(line)
+        if line.startswith(" ") and line in left:
+            ret += left.pop(line)
+            ret += next(([each] for each in lines if not each.strip()), [])
+            continue
         begin = re.search(r"generated: (.+) \(schema/\)", line)
         if not begin:
             continue
@@ -54,6 +60,7 @@ def generate() -> dict[str, str]:
         check_struct(struct, STRUCTS[:at])
     for enum in WORDS:
         check_enum(enum)
+    check_options(OPTIONS)
     return {path: fill(path, (ROOT / path).read_text(), home) for path, home in homes().items()}
 
 

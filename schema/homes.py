@@ -6,17 +6,20 @@ All else in these files is written by hand. Validators are, too: what goes toget
 
 from __future__ import annotations
 
-from schema import text
+from schema import option_text, text
+from schema.option_words import OPTION_WORDS
+from schema.options import JOB_OPTIONS, OPTIONS
 from schema.receipt import RECEIPT
 from schema.receipt_peer import PEER
 from schema.receipt_words import ENUMS, SLOT, STAGE_END, STATUS, TROUBLE, WHY
 from schema.rows import Enum, Struct
 
 Home = dict[str, list[str]]
-"""By the name of a region the lines in it."""
+"""By the name of a region the lines in it. A name with spaces before it is a line itself, in a docstring where no other
+mark may stand: its region ends with the next empty line."""
 
-STRUCTS: tuple[Struct, ...] = (PEER, RECEIPT)
-WORDS: tuple[Enum, ...] = ENUMS
+STRUCTS: tuple[Struct, ...] = (PEER, RECEIPT, JOB_OPTIONS)
+WORDS: tuple[Enum, ...] = (*ENUMS, *OPTION_WORDS)
 
 
 def _receipt() -> dict[str, Home]:
@@ -67,10 +70,36 @@ def _receipt() -> dict[str, Home]:
     }
 
 
+def _options() -> dict[str, Home]:
+    return {
+        "transport_c/core/base/ut.h": {"words of options": option_text.c_enums(OPTION_WORDS)},
+        "transport_c/core/base/options.h": {
+            "numbers of options": option_text.c_constants(OPTIONS),
+            "ut_job_options": text.c_fields(JOB_OPTIONS),
+        },
+        "transport_c/engine.cdef.h": {
+            "words of options": text.cdef_values(OPTION_WORDS),
+            "numbers of options": option_text.cdef_constants(OPTIONS),
+            "ut_job_options": text.cdef_fields(JOB_OPTIONS),
+        },
+        "proto/ultima/v1/types.proto": {
+            "JobOptions": option_text.message_options(JOB_OPTIONS),
+            "words of options": option_text.message_enums(OPTIONS),
+        },
+        "proto/ultima/v1/job_options.py": {"options": option_text.python_rows(OPTIONS)},
+        "daemon/base/options.py": {"Options": option_text.daemon_fields(JOB_OPTIONS)},
+        "client/settings/options.py": {
+            "Options": option_text.client_fields(OPTIONS),
+            option_text.TABLE_HEAD: option_text.people_table(OPTIONS),
+        },
+        "docs/transport.md": {"options": option_text.document_table(OPTIONS)},
+    }
+
+
 def homes() -> dict[str, Home]:
     """All of them, by the file's path from the root."""
     ret: dict[str, Home] = {}
-    for part in (_receipt(),):
+    for part in (_receipt(), _options()):
         for path, home in part.items():
             ret[path] = ret.get(path, {}) | home
     return ret

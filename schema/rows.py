@@ -37,7 +37,7 @@ class Field:
     """Its offset in the struct, in bytes."""
     proto: int = 0
     """Its number in the message; 0: the message lacks it. The message has the name that C has."""
-    fixed: bool = False
+    bits: bool = False
     """The message holds it as fixed64: all bits are used, as in masks and digests."""
     python: str = ""
     """As a dataclass declares it: "trouble: Trouble = Trouble.NONE"."""
@@ -68,7 +68,7 @@ class Field:
         return self.python.partition(":")[0].strip()
 
     @property
-    def default(self) -> str:
+    def python_default(self) -> str:
         return self.python.partition("=")[2].strip()
 
     @property
@@ -159,8 +159,8 @@ def check_struct(struct: Struct, known: Iterable[Struct] = ()) -> None:
             raise SchemaError(f"{where}: type {row.c_type}: allowed: {', '.join(sizes)}")
         if row.proto and not row.c:
             raise SchemaError(f"{where}: proto = {row.proto}: a message has fields of C alone, and `c` is not given")
-        if row.fixed and row.c_type != "uint64_t":
-            raise SchemaError(f"{where}: fixed: allowed for a uint64_t, and it is a {row.c_type}")
+        if row.bits and row.c_type != "uint64_t":
+            raise SchemaError(f"{where}: bits: allowed for a uint64_t, and it is a {row.c_type}")
         if row.python:
             _check_python(where, row, struct.enums)
     for what in ("c_name", "python_name", "proto"):
@@ -218,12 +218,12 @@ def _check_python(where: str, row: Field, enums: Iterable[Enum]) -> None:
         raise SchemaError(f"{where}: python = {row.python!r}, read = {row.read!r}: Python cannot read that") from None
     if not isinstance(declared, ast.AnnAssign):
         raise SchemaError(f"{where}: python = {row.python!r}: must read NAME: TYPE or NAME: TYPE = DEFAULT")
-    if not row.default and not row.c and not row.read:
+    if not row.python_default and not row.c and not row.read:
         raise SchemaError(f"{where}: nothing gives it a value: give `c`, `read` or a default")
     if declared.value is not None:
         kind = ast.unparse(declared.annotation)
         if not _fits(declared.value, kind, enums):
-            raise SchemaError(f"{where}: default {row.default}: is no {kind}")
+            raise SchemaError(f"{where}: default {row.python_default}: is no {kind}")
 
 
 def _fits(default: ast.expr, kind: str, enums: Iterable[Enum]) -> bool:
@@ -246,6 +246,6 @@ def _fits(default: ast.expr, kind: str, enums: Iterable[Enum]) -> bool:
 def _check_defaults_last(struct: Struct) -> None:
     before = ""
     for row in struct.dataclass:
-        if before and not row.default:
+        if before and not row.python_default:
             raise SchemaError(f"{struct.c}: {row.python_name}: no default, though {before} before it has one")
-        before = before or (row.python_name if row.default else "")
+        before = before or (row.python_name if row.python_default else "")

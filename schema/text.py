@@ -27,7 +27,7 @@ def cdef_fields(struct: Struct) -> list[str]:
     lines = []
     for kind, rows in itertools.groupby(struct.layout, lambda row: row.c_type):
         names = [row.c_name + (f"[{LENGTHS.get(row.length, row.length)}]" if row.length else "") for row in rows]
-        lines += _wrap(f"{kind} {', '.join(names)};", 4)
+        lines += wrap(f"{kind} {', '.join(names)};", 4)
     return lines
 
 
@@ -36,8 +36,6 @@ def c_values(enum: Enum, values: Iterable[Value]) -> list[str]:
     lines = []
     for value in values:
         lines += _commented(f"{enum.prefix}{value.name} = {value.number},", value.comment)
-    if enum.end:
-        lines.append(f"    {enum.end},")
     return lines
 
 
@@ -50,12 +48,12 @@ def message_fields(struct: Struct) -> list[str]:
     """The fields of a message. They have the names, units and numbers of the struct."""
     lines = []
     for row in struct.message:
-        kind = "fixed64" if row.fixed else MESSAGE_TYPES.get(row.c_type, "")
+        kind = "fixed64" if row.bits else MESSAGE_TYPES.get(row.c_type, "")
         if not kind:  # a struct of its own
             kind = "".join(part.title() for part in row.c_type.removeprefix("ut_").split("_"))
             kind = f"Op{kind}"
         comment = row.comment[:1].upper() + row.comment[1:] + "."
-        lines += _wrap(comment, 2, "// ")
+        lines += wrap(comment, 2, "// ")
         lines.append(f"  {'repeated ' if row.length else ''}{kind} {row.c_name} = {row.proto};")
     return lines
 
@@ -64,7 +62,7 @@ def dataclass_fields(rows: Iterable[Field]) -> list[str]:
     """The fields of a dataclass, each with its docstring."""
     lines = []
     for row in rows:
-        lines += [f"    {row.python}", *_wrap(f'"""{row.text}"""', 4)]
+        lines += [f"    {row.python}", *wrap(f'"""{row.text}"""', 4)]
     return lines
 
 
@@ -74,7 +72,7 @@ def str_enum(enum: Enum) -> list[str]:
     for value in enum.values:
         if value.word:
             lines.append(f'    {value.name} = "{value.word}"')
-            lines += _wrap(f'"""{value.text}"""', 4) if value.text else []
+            lines += wrap(f'"""{value.text}"""', 4) if value.text else []
     return lines
 
 
@@ -110,12 +108,22 @@ def _commented(code: str, comment: str) -> list[str]:
     """A line of C and its comment; clang-format puts those behind several lines in a column."""
     if len(code) + len(comment) <= COMMENT_WIDTH:
         return [f"    {code} /* {comment} */" if comment else f"    {code}"]
-    above = _wrap(f"{comment[:1].upper()}{comment[1:]}. */", 4, " * ")
-    return [f"    /*{above[0][6:]}", *above[1:], f"    {code}"]
+    return [*c_comment(f"{comment[:1].upper()}{comment[1:]}.", 4), f"    {code}"]
 
 
-def _wrap(text: str, indent: int, lead: str = "") -> list[str]:
-    start = " " * indent + lead
+def c_comment(comment: str, indent: int) -> list[str]:
+    """A comment that has lines of its own; its end stands on no line alone."""
+    return [line.replace("\xa0", " ") for line in wrap(f"{comment}\xa0*/", indent, "/* ", " * ")]
+
+
+def wrap(text: str, indent: int, lead: str = "", next_lead: str | None = None) -> list[str]:
+    """Lines of a text behind an indent and a lead, the first line's or that of all."""
+    start = " " * indent
     return textwrap.wrap(
-        text, WIDTH, initial_indent=start, subsequent_indent=start, break_on_hyphens=False, break_long_words=False
+        text,
+        WIDTH,
+        initial_indent=start + lead,
+        subsequent_indent=start + (lead if next_lead is None else next_lead),
+        break_on_hyphens=False,
+        break_long_words=False,
     )

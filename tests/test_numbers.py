@@ -13,19 +13,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import ultima.settings.options
 from ultima._native import ffi, lib
 from ultima.coded import codes
 from ultima.coded.plan import AMPLIFICATION_MAX
 from ultima.daemon.base.errors import ENGINE_ERRORS
-from ultima.daemon.base.options import NAMES
-from ultima.daemon.base.options import Options as DaemonOptions
 from ultima.daemon.engine import engine
-from ultima.v1 import admin_pb2, job_options, limits, records_pb2, types_pb2
-
-PREFIXES = {"algorithm": "", "congestion": "CC_", "hadamard": "HADAMARD_", "timer_start": "TIMER_", "policy": "POLICY_"}
-PREFIXES |= {"code": "CODE_", "exact": "EXACT_", "split": "SPLIT_", "deterministic": "DETERMINISTIC_"}
-WORDS = [row for row in job_options.OPTIONS if row.words]
+from ultima.v1 import admin_pb2, limits, records_pb2
 
 
 def test_limits__are_those_of_the_core() -> None:
@@ -43,49 +36,6 @@ def test_limits__are_those_of_the_core() -> None:
     assert {name: getattr(limits, name) for name in pairs} == pairs
     ours = {"LANES_MAX", "JOB_NAME_MAX", "PACKET_BYTES_STEP"}  # that the core does not know
     assert {name for name in vars(limits) if name.isupper()} == pairs.keys() | ours
-
-
-def test_options__are_the_fields_of_the_message_and_of_the_core() -> None:
-    carried = {"policy_from", "revision"}
-    message = {field.name for field in types_pb2.JobOptions.DESCRIPTOR.fields}
-    struct = {name for name, _ in ffi.typeof("ut_job_options").fields}
-    assert set(job_options.BY_FIELD) == message - carried == struct - {"policy_from", "reserved"} == set(NAMES)
-    assert {row.name for row in job_options.OPTIONS} == set(ultima.settings.options.Options.__dataclass_fields__)
-
-
-@pytest.mark.parametrize("row", WORDS, ids=lambda row: row.field)
-def test_options__words_have_the_numbers_of_the_message_and_of_the_core(row: job_options.Row) -> None:
-    enum = getattr(types_pb2, "".join(part.title() for part in row.field.split("_")))
-    named = {name.removeprefix(f"{row.field.upper()}_").lower(): number for name, number in enum.items() if number}
-    assert named == {word: number for number, word in enumerate(row.words, 1)}
-    assert [getattr(lib, f"UT_{PREFIXES[row.field]}{word.upper()}") for word in row.words] == list(named.values())
-
-
-def test_options__what_stands_for_a_default_is_the_same_in_the_core() -> None:
-    rows = job_options.BY_FIELD
-    automatic = {row.field: row.automatic for row in job_options.OPTIONS if row.automatic}
-    assert automatic == {"tau": lib.UT_TAU, "eta": lib.UT_ETA, "probes": lib.UT_PROBES}
-    assert rows["early_percent"].default == lib.UT_EARLY_PERCENT
-    assert rows["incast"].most == lib.UT_INCAST_MAX
-    for row in job_options.OPTIONS:
-        assert getattr(DaemonOptions(), row.field) == row.default
-
-
-def test_options__every_value_that_python_lets_through_fits_its_field_in_the_core() -> None:
-    fields = dict(ffi.typeof("ut_job_options").fields)
-    for row in job_options.OPTIONS:
-        assert row.most < 2 ** (8 * ffi.sizeof(fields[row.field].type)), row.field
-
-
-def test_options__their_table_for_people_says_the_same_numbers() -> None:
-    """Docstring of the client's options, which is what `help()` shows."""
-    text = ultima.settings.options.__doc__ or ""
-    for row in job_options.OPTIONS:
-        (line,) = re.findall(rf"^ +{row.name} +ULTIMA_{row.name.upper()} +(.*)$", text, re.MULTILINE)
-        expected = ", ".join(row.words) or (f"auto ({row.automatic})" if row.automatic else "")
-        assert line.startswith(expected), row.name
-        if not row.words and not row.span and row.most <= 255:
-            assert f"1 to {row.most}:" in line, row.name
 
 
 def test_peers__have_every_statistic_of_the_core() -> None:

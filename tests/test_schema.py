@@ -8,11 +8,15 @@ from dataclasses import replace
 
 import pytest
 
-from schema import generate, text
+from schema import generate, option_text, text
 from schema.homes import STRUCTS, WORDS
+from schema.option import LIMITS, Option, check_options
+from schema.options import OPTIONS
 from schema.receipt import RECEIPT
 from schema.rows import Enum, Field, SchemaError, Struct, Value, check_enum, check_struct, first_sentence
 from ultima._native import ffi, lib
+from ultima.daemon.base.options import NAMES
+from ultima.v1 import job_options, limits, types_pb2
 
 TROUBLE = Enum("t", "T_", (Value("NONE", 0, "nothing"), Value("GONE", 1, "gone")), python="Trouble")
 FIRST = Field("Seconds since then.", c="uint32_t first_us", at=0, proto=1, python="first_s: float", read="@ * 1e-6")
@@ -87,7 +91,7 @@ FAULTS = {
     "Python that is none": (replace(PAIR, python="pair int"), "Python cannot read that"),
     "an expression that is none": (replace(PAIR, read="@ *"), "Python cannot read that"),
     "no default after one": (replace(PAIR, python="pair: int"), "pair: no default, though trouble before it has one"),
-    "fixed bits of a byte": (replace(PAIR, fixed=True), "fixed: allowed for a uint64_t, and it is a uint8_t"),
+    "fixed bits of a byte": (replace(PAIR, bits=True), "bits: allowed for a uint64_t, and it is a uint8_t"),
     "no text": (replace(PAIR, text=""), "pair: no text"),
     "nowhere": (Field("Something."), "neither C nor Python has it"),
     "no value": (Field("Something.", python="some: int"), "nothing gives it a value"),
@@ -111,6 +115,72 @@ def test_rows__a_size_that_is_not_their_sum_is_told() -> None:
 def test_enums__what_is_there_twice_is_told(value: Value) -> None:
     with pytest.raises(SchemaError, match="already"):
         check_enum(replace(TROUBLE, values=(*TROUBLE.values, value)))
+
+
+def test_options__limits_are_those_of_the_package() -> None:
+    known = {"OFF": job_options.OFF, "SPAN_NS_MAX": job_options.SPAN_NS_MAX}
+    known |= {"HOSTS_MAX": limits.HOSTS_MAX, "WORLD_SIZE_MAX": limits.WORLD_SIZE_MAX}
+    assert known == LIMITS
+
+
+COLOUR = Enum(
+    "ut_colour", "UT_", (Value("RED", 1, "red"), Value("BLUE", 2, "blue")), "What it looks like.", end="UT_END"
+)
+SIZE = Option("Size of it, in cm.", c="uint8_t size", at=0, proto=1, most=9, zero="dynamic")
+PAINT = Option("What it looks like.", c="uint8_t paint", at=1, proto=2, words=COLOUR)
+GAP = replace(COLOUR, values=(Value("RED", 1, "red"), Value("BLUE", 3, "blue")))
+OPTION_FAULTS = {
+    "a default out of range": (replace(SIZE, default=10, zero=""), "option size: default = 10: allowed: 1 to 9"),
+    "a default beside 0": (replace(SIZE, default=3), "default = 3: 0 is the default where `zero` says what it means"),
+    "a 0 without a meaning": (replace(SIZE, zero=""), "default = 0: allowed: 1 to 9, and 0 only where `zero` says"),
+    "what 0 stands for is out of range": (replace(SIZE, automatic=10), "automatic = 10: allowed: 1 to 9, or 0"),
+    "no range": (replace(SIZE, most=0), "least = 1, most = 0: most must be 1 or more"),
+    "too much for its field": (replace(SIZE, most=256), "most = 256: a uint8_t cannot hold that"),
+    "a limit that is none": (
+        replace(SIZE, most="MOONS_MAX"),
+        "limit 'MOONS_MAX': allowed: a number, or one of",
+    ),
+    "the same option twice": (replace(SIZE, c="uint8_t paint"), "option paint: it is there already"),
+    "a number of a word": (replace(PAINT, most=2), "default, most, zero and automatic are of numbers"),
+    "a word that is none": (replace(PAINT, by_arrival="green"), "by_arrival = green: allowed: red, blue"),
+    "a gap": (replace(PAINT, words=GAP), "option paint: its words have the numbers [1, 3]: must be 1, 2 and so on"),
+}
+
+
+@pytest.mark.parametrize("fault", OPTION_FAULTS)
+def test_options__a_wrong_one_is_told(fault: str) -> None:
+    check_options([SIZE, PAINT])
+    row, why = OPTION_FAULTS[fault]
+    with pytest.raises(SchemaError, match=re.escape(why)):
+        check_options([PAINT, row] if row.c_name == "paint" and not row.words else [row])
+
+
+def test_options__one_row_reaches_every_home() -> None:
+    """What a new option costs: its row, and what checks what it goes with."""
+    homes = (
+        text.c_fields(Struct("s", (SIZE, PAINT), 2)),
+        option_text.message_options(Struct("s", (SIZE, PAINT), 2)),
+        option_text.python_rows([SIZE, PAINT]),
+        option_text.client_fields([SIZE, PAINT]),
+        option_text.document_table([SIZE, PAINT])[2:],
+    )
+    assert ["\n".join(lines) for lines in homes] == [
+        "    uint8_t size; /* size of it, in cm; 0: dynamic */\n"
+        "    uint8_t paint; /* what it looks like: enum ut_colour; 0: RED */",
+        "  // Size of it, in cm. 1 to 9; 0, the default: dynamic.\n  optional int32 size = 1;\n"
+        "  // What it looks like. Default: RED.\n  optional Paint paint = 2;",
+        "OPTIONS = (\n    Row('size', most=9, zero='dynamic'),\n"
+        "    Row('paint', words=('red', 'blue'), most=2, default=1),\n)",
+        '    size: int | str | None = None\n    """Size of it, in cm. Values: 0 (dynamic), 1 to 9."""\n'
+        '    paint: str | None = None\n    """What it looks like. Values: red, blue."""',
+        "| `size` | `ULTIMA_SIZE` | 0 (dynamic), 1 to 9 |\n| `paint` | `ULTIMA_PAINT` | red, blue |",
+    ]
+
+
+def test_options__their_order_in_daemons_is_that_of_the_message() -> None:
+    """Of two sets of options with one revision the order of the fields decides which holds: releases must agree."""
+    numbers = [types_pb2.JobOptions.DESCRIPTOR.fields_by_name[name].number for name in NAMES]
+    assert numbers == sorted(numbers) and set(NAMES) == {row.c_name for row in OPTIONS}
 
 
 def test_regions__are_filled_and_the_rest_stays() -> None:

@@ -2,32 +2,46 @@
 """How a job behaves: `Options` for `connect`, and the one table of their words, numbers and environment variables.
 
     option           environment               values (the first is the default)
-    algorithm        ULTIMA_ALGORITHM          tar, ring, bcube, ps: the schedule of an op; fixed while the job runs
+    algorithm        ULTIMA_ALGORITHM          tar, ring, bcube, ps: schedule of the ops; fixed while the job runs
     congestion       ULTIMA_CONGESTION         swift, dctcp, timely, none: what decides how fast a host sends
-    hadamard         ULTIMA_HADAMARD           off, on, auto: send buckets under a randomized Hadamard transform
-    incast           ULTIMA_INCAST             0 (dynamic), 1 to 15: hosts that one host hears at once
-    early_percent    ULTIMA_EARLY_PERCENT      10, 1 to 100: share of t_c to wait after the tail was seen
+    hadamard         ULTIMA_HADAMARD           off, on, auto: whether buckets travel under a randomized Hadamard
+                                               transform
+    incast           ULTIMA_INCAST             0 (dynamic), 1 to 15: hosts that one host hears at once, fewer than the
+                                               job has
+    early_percent    ULTIMA_EARLY_PERCENT      10, 1 to 100: percent of t_c that are waited after the last packets of
+                                               all senders were seen
     t_b              ULTIMA_T_B                auto (measured), off, a duration: hard bound of a stage
     t_c              ULTIMA_T_C                auto (measured), off, a duration: expected time of a stage
-    timer_start      ULTIMA_TIMER_START        rendezvous, local: t_b runs from when all have called, or the own call
-    delay_target     ULTIMA_DELAY_TARGET       auto, a duration: queueing that the congestion control aims for
+    timer_start      ULTIMA_TIMER_START        rendezvous, local: when t_b begins to run, in best effort
+    delay_target     ULTIMA_DELAY_TARGET       auto, a duration: queueing delay that the congestion control aims for
     policy           ULTIMA_POLICY             none, full, solo, majority, quorum, probe, seeded, coded: what starts an
-                                               op; any but none makes the job partial, which is fixed while it runs
-    quorum           ULTIMA_QUORUM             auto (half of the ranks, rounded up), 1 to the ranks: that must be ready
-    probes           ULTIMA_PROBES             auto (2), 1 to the ranks: that are asked, or drawn, for each op
-    tau              ULTIMA_TAU                auto (8), 1 to 255: ops in a row without a rank, before one waits for it
-    eta              ULTIMA_ETA                auto (4), 1 to 255: steps between the parts that a rank combines
-    policy_seed      ULTIMA_POLICY_SEED        auto (a new one), a whole number: of the draws; fixed while the job runs
-    stragglers       ULTIMA_STRAGGLERS         none, 1 to 63: coded jobs: ranks of a group that may be late; fixed
-    children         ULTIMA_CHILDREN           star, 1 to 63: coded jobs: children of each parent in a tree; fixed
-    code             ULTIMA_CODE               groups, linear: coded jobs: how ranks share the data; fixed
-    exact            ULTIMA_EXACT              yes, no: coded jobs: a step fails that cannot have its exact sum; fixed
-    split            ULTIMA_SPLIT              auto, never, always: large ops use all lanes at once, auto: if every host
-                                               has CPUs for it; fixed while the job runs
-    deterministic    ULTIMA_DETERMINISTIC      no, yes (also False, True, 0, 1): sums have the same bits in each run,
-                                               see docs/pytorch.md; fixed while the job runs
+                                               op
+    quorum           ULTIMA_QUORUM             auto (half of them, rounded up), 1 to the ranks: ranks that must have
+                                               given, with the policy quorum
+    probes           ULTIMA_PROBES             auto (2), 1 to the ranks: ranks that are asked, or drawn, for each op,
+                                               with the policies probe and seeded
+    tau              ULTIMA_TAU                auto (8), 1 to 255: ops in a row that a rank may miss before one waits
+                                               for it
+    eta              ULTIMA_ETA                auto (4), 1 to 255: steps between the oldest and the newest contribution
+                                               that a rank combines
+    policy_seed      ULTIMA_POLICY_SEED        auto (one made from the job's generation), a whole number: seed of the
+                                               draws of the policies majority, probe and seeded; fixed while the job
+                                               runs
+    stragglers       ULTIMA_STRAGGLERS         none, 1 to 63: coded jobs: children of each parent that may be late; in a
+                                               star all ranks are the children; fixed while the job runs
+    children         ULTIMA_CHILDREN           star, 1 to 63: coded jobs: children of each parent in the tree of the
+                                               ranks; fixed while the job runs
+    code             ULTIMA_CODE               groups, linear: coded jobs: how the children of a parent share its data;
+                                               fixed while the job runs
+    exact            ULTIMA_EXACT              yes, no: coded jobs: whether a step fails whose sum over all data cannot
+                                               be had; fixed while the job runs
+    split            ULTIMA_SPLIT              auto, never, always: whether large allreduces are split over the lanes of
+                                               the job, and how many lanes it has; fixed while the job runs
+    deterministic    ULTIMA_DETERMINISTIC      no, yes: whether the bits of a sum are the same whatever order
+                                               contributions come in; fixed while the job runs
 
-All ranks of a job must say the same. docs/transport.md says when to touch which.
+A yes may be True, 1 or on as well, a no False, 0 or off. All ranks of a job must say the same. docs/transport.md says
+when to touch which.
 """
 
 from __future__ import annotations
@@ -53,27 +67,60 @@ _YES_NO = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false"
 class Options:
     """How a job behaves; see the module. What is None comes from the environment, and then from the defaults."""
 
+    # generated: Options (schema/)
     algorithm: str | None = None
+    """Schedule of the ops. It cannot be changed while the job runs. Values: tar, ring, bcube, ps."""
     congestion: str | None = None
+    """What decides how fast a host sends. Values: swift, dctcp, timely, none."""
     hadamard: str | None = None
+    """Whether buckets travel under a randomized Hadamard transform. Values: off, on, auto."""
     incast: int | str | None = None
+    """Hosts that one host hears at once, fewer than the job has. Values: 0 (dynamic), 1 to 15."""
     early_percent: int | str | None = None
+    """Percent of t_c that are waited after the last packets of all senders were seen. Values: 10, 1 to 100."""
     t_b: float | str | timedelta | None = None
+    """Hard bound of a stage. Values: auto (measured), off, a duration."""
     t_c: float | str | timedelta | None = None
+    """Expected time of a stage. Values: auto (measured), off, a duration."""
     timer_start: str | None = None
+    """When t_b begins to run, in best effort. Values: rendezvous, local."""
     delay_target: float | str | timedelta | None = None
+    """Queueing delay that the congestion control aims for. Values: auto, a duration."""
     policy: str | None = None
+    """What starts an op. Any policy but none makes the job partial. While the job runs it cannot be changed from none
+    to another policy or back. Values: none, full, solo, majority, quorum, probe, seeded, coded."""
     quorum: int | str | None = None
+    """Ranks that must have given, with the policy quorum. Values: auto (half of them, rounded up), 1 to the ranks."""
     probes: int | str | None = None
+    """Ranks that are asked, or drawn, for each op, with the policies probe and seeded. Values: auto (2), 1 to the
+    ranks."""
     tau: int | str | None = None
+    """Ops in a row that a rank may miss before one waits for it. Values: auto (8), 1 to 255."""
     eta: int | str | None = None
+    """Steps between the oldest and the newest contribution that a rank combines. Older ones are dropped. Values: auto
+    (4), 1 to 255."""
     policy_seed: int | str | None = None
+    """Seed of the draws of the policies majority, probe and seeded. It cannot be changed while the job runs. Values:
+    auto (one made from the job's generation), a whole number."""
     stragglers: int | str | None = None
+    """Coded jobs: children of each parent that may be late; in a star all ranks are the children. It cannot be changed
+    while the job runs. Values: none, 1 to 63."""
     children: int | str | None = None
+    """Coded jobs: children of each parent in the tree of the ranks. It cannot be changed while the job runs. Values:
+    star, 1 to 63."""
     code: str | None = None
+    """Coded jobs: how the children of a parent share its data. It cannot be changed while the job runs. Values: groups,
+    linear."""
     exact: str | bool | None = None
+    """Coded jobs: whether a step fails whose sum over all data cannot be had. It cannot be changed while the job runs.
+    Values: yes, no."""
     split: str | None = None
+    """Whether large allreduces are split over the lanes of the job, and how many lanes it has. It cannot be changed
+    while the job runs. Values: auto, never, always."""
     deterministic: str | bool | None = None
+    """Whether the bits of a sum are the same whatever order contributions come in. Owners of shards keep what comes and
+    fold it in the order of hosts; see docs/pytorch.md. It cannot be changed while the job runs. Values: no, yes."""
+    # generated: end
 
 
 def yes_no(value: object, field: str) -> bool:

@@ -25,27 +25,29 @@ from ultima.v1.limits import HOSTS_MAX
 class Options:
     """JobOptions of types.proto with every field set. The table of ultima.v1.job_options says what each may be."""
 
-    algorithm: int = BY_FIELD["algorithm"].default
-    congestion: int = BY_FIELD["congestion"].default
-    hadamard: int = BY_FIELD["hadamard"].default
-    incast: int = BY_FIELD["incast"].default
-    early_percent: int = BY_FIELD["early_percent"].default
-    t_b_ns: int = BY_FIELD["t_b_ns"].default
-    t_c_ns: int = BY_FIELD["t_c_ns"].default
-    delay_target_ns: int = BY_FIELD["delay_target_ns"].default
-    policy: int = BY_FIELD["policy"].default
-    quorum: int = BY_FIELD["quorum"].default
-    probes: int = BY_FIELD["probes"].default
-    tau: int = BY_FIELD["tau"].default
-    eta: int = BY_FIELD["eta"].default
-    policy_seed: int = BY_FIELD["policy_seed"].default
-    timer_start: int = BY_FIELD["timer_start"].default
-    stragglers: int = BY_FIELD["stragglers"].default
-    children: int = BY_FIELD["children"].default
-    code: int = BY_FIELD["code"].default
-    exact: int = BY_FIELD["exact"].default
-    split: int = BY_FIELD["split"].default
-    deterministic: int = BY_FIELD["deterministic"].default
+    # generated: Options (schema/)
+    algorithm: int = 1
+    congestion: int = 1
+    hadamard: int = 1
+    incast: int = 0
+    early_percent: int = 10
+    t_b_ns: int = 0
+    t_c_ns: int = 0
+    delay_target_ns: int = 0
+    policy: int = 1
+    quorum: int = 0
+    probes: int = 0
+    tau: int = 0
+    eta: int = 0
+    policy_seed: int = 0
+    timer_start: int = 1
+    stragglers: int = 0
+    children: int = 0
+    code: int = 1
+    exact: int = 1
+    split: int = 1
+    deterministic: int = 1
+    # generated: end
     policy_from: int = 0
     revision: int = 0
 

@@ -36,6 +36,4 @@ def job_config(ffi: Any, lib: Any, config: JobConfig) -> Any:
 def job_options(options: Options) -> dict[str, int]:
     """The fields of struct ut_job_options."""
     values = {name: getattr(options, name) for name in (*NAMES, "policy_from")}
-    for name in ("t_b_ns", "t_c_ns"):
-        values[name] = NEVER if values[name] == OFF else values[name]
-    return values
+    return {name: NEVER if value == OFF else value for name, value in values.items()}

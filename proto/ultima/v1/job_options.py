@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The options of a job: of each field of JobOptions its range, its default, and when it may change.
 
-Clients read words and durations with this table, daemons check by it what trainers, operators and other daemons say. A
-test compares it with types.proto and with the C core.
+Clients read words and durations with this table, daemons check by it what trainers, operators and other daemons say.
 """
 
 from __future__ import annotations
@@ -56,43 +55,54 @@ class Row(NamedTuple):
         return self.field.endswith("_ns")
 
 
-def _words(field: str, *words: str, fixed: bool = False, whole_only: bool = False, coded_only: bool = False) -> Row:
-    return Row(field, words, 1, len(words), default=1, fixed=fixed, whole_only=whole_only, coded_only=coded_only)
-
-
-TAU, ETA, PROBES = 8, 4, 2
-
+# generated: options (schema/)
+PROBES = 2
+TAU = 8
+ETA = 4
 OPTIONS = (
-    _words("algorithm", "tar", "ring", "bcube", "ps", fixed=True, whole_only=True)._replace(by_arrival="bcube"),
-    _words("congestion", "swift", "dctcp", "timely", "none"),
-    _words("hadamard", "off", "on", "auto", whole_only=True)._replace(by_arrival="auto"),
+    Row(
+        "algorithm",
+        words=("tar", "ring", "bcube", "ps"),
+        most=4,
+        default=1,
+        fixed=True,
+        whole_only=True,
+        by_arrival="bcube",
+    ),
+    Row("congestion", words=("swift", "dctcp", "timely", "none"), most=4, default=1),
+    Row("hadamard", words=("off", "on", "auto"), most=3, default=1, whole_only=True, by_arrival="auto"),
     Row("incast", most=15, zero="dynamic"),
     Row("early_percent", most=100, default=10),
     Row("t_b_ns", least=OFF, most=SPAN_NS_MAX, zero="measured"),
     Row("t_c_ns", least=OFF, most=SPAN_NS_MAX, zero="measured"),
-    _words("timer_start", "rendezvous", "local"),
+    Row("timer_start", words=("rendezvous", "local"), most=2, default=1),
     Row("delay_target_ns", most=SPAN_NS_MAX, zero="automatic"),
-    _words("policy", "none", "full", "solo", "majority", "quorum", "probe", "seeded", "coded")._replace(from_op=True),
-    Row("quorum", most=WORLD_SIZE_MAX, zero="half of them, rounded up", from_op=True, partial_only=True, of_ranks=True),
     Row(
-        "probes",
-        most=WORLD_SIZE_MAX,
-        zero=str(PROBES),
-        automatic=PROBES,
+        "policy",
+        words=("none", "full", "solo", "majority", "quorum", "probe", "seeded", "coded"),
+        most=8,
+        default=1,
         from_op=True,
-        partial_only=True,
-        of_ranks=True,
     ),
-    Row("tau", most=255, zero=str(TAU), automatic=TAU, from_op=True, partial_only=True),
-    Row("eta", most=255, zero=str(ETA), automatic=ETA, partial_only=True),
-    Row("policy_seed", most=2**64 - 1, zero="one made from the job's generation", fixed=True, partial_only=True),
+    Row("quorum", most=WORLD_SIZE_MAX, zero="half of them, rounded up", from_op=True, partial_only=True, of_ranks=True),
+    Row("probes", most=WORLD_SIZE_MAX, zero="2", automatic=2, from_op=True, partial_only=True, of_ranks=True),
+    Row("tau", most=255, zero="8", automatic=8, from_op=True, partial_only=True),
+    Row("eta", most=255, zero="4", automatic=4, partial_only=True),
+    Row(
+        "policy_seed",
+        most=18446744073709551615,
+        zero="one made from the job's generation",
+        fixed=True,
+        partial_only=True,
+    ),
     Row("stragglers", most=HOSTS_MAX - 1, zero="none", fixed=True, coded_only=True),
     Row("children", most=HOSTS_MAX - 1, zero="star", fixed=True, coded_only=True),
-    _words("code", "groups", "linear", fixed=True, coded_only=True),
-    _words("exact", "yes", "no", fixed=True, coded_only=True),
-    _words("split", "auto", "never", "always", fixed=True, whole_only=True),
-    _words("deterministic", "no", "yes", fixed=True, whole_only=True),
+    Row("code", words=("groups", "linear"), most=2, default=1, fixed=True, coded_only=True),
+    Row("exact", words=("yes", "no"), most=2, default=1, fixed=True, coded_only=True),
+    Row("split", words=("auto", "never", "always"), most=3, default=1, fixed=True, whole_only=True),
+    Row("deterministic", words=("no", "yes"), most=2, default=1, fixed=True, whole_only=True),
 )
+# generated: end
 BY_FIELD = {row.field: row for row in OPTIONS}
 POLICIES = BY_FIELD["policy"].words
 DETERMINISTIC_YES = 2

@@ -22,42 +22,6 @@ else:
 
 DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
-class _Deterministic:
-    ValueType = typing.NewType("ValueType", builtins.int)
-    V: typing_extensions.TypeAlias = ValueType
-
-class _DeterministicEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_Deterministic.ValueType], builtins.type):
-    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
-    DETERMINISTIC_UNSPECIFIED: _Deterministic.ValueType  # 0
-    DETERMINISTIC_NO: _Deterministic.ValueType  # 1
-    DETERMINISTIC_YES: _Deterministic.ValueType  # 2
-
-class Deterministic(_Deterministic, metaclass=_DeterministicEnumTypeWrapper): ...
-
-DETERMINISTIC_UNSPECIFIED: Deterministic.ValueType  # 0
-DETERMINISTIC_NO: Deterministic.ValueType  # 1
-DETERMINISTIC_YES: Deterministic.ValueType  # 2
-Global___Deterministic: typing_extensions.TypeAlias = Deterministic
-
-class _Split:
-    ValueType = typing.NewType("ValueType", builtins.int)
-    V: typing_extensions.TypeAlias = ValueType
-
-class _SplitEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_Split.ValueType], builtins.type):
-    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
-    SPLIT_UNSPECIFIED: _Split.ValueType  # 0
-    SPLIT_AUTO: _Split.ValueType  # 1
-    SPLIT_NEVER: _Split.ValueType  # 2
-    SPLIT_ALWAYS: _Split.ValueType  # 3
-
-class Split(_Split, metaclass=_SplitEnumTypeWrapper): ...
-
-SPLIT_UNSPECIFIED: Split.ValueType  # 0
-SPLIT_AUTO: Split.ValueType  # 1
-SPLIT_NEVER: Split.ValueType  # 2
-SPLIT_ALWAYS: Split.ValueType  # 3
-Global___Split: typing_extensions.TypeAlias = Split
-
 class _Algorithm:
     ValueType = typing.NewType("ValueType", builtins.int)
     V: typing_extensions.TypeAlias = ValueType
@@ -66,17 +30,22 @@ class _AlgorithmEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enum
     DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
     ALGORITHM_UNSPECIFIED: _Algorithm.ValueType  # 0
     ALGORITHM_TAR: _Algorithm.ValueType  # 1
+    """Every host owns a shard."""
     ALGORITHM_RING: _Algorithm.ValueType  # 2
     ALGORITHM_BCUBE: _Algorithm.ValueType  # 3
     ALGORITHM_PS: _Algorithm.ValueType  # 4
+    """A parameter server."""
 
-class Algorithm(_Algorithm, metaclass=_AlgorithmEnumTypeWrapper): ...
+class Algorithm(_Algorithm, metaclass=_AlgorithmEnumTypeWrapper):
+    """generated: words of options (schema/)"""
 
 ALGORITHM_UNSPECIFIED: Algorithm.ValueType  # 0
 ALGORITHM_TAR: Algorithm.ValueType  # 1
+"""Every host owns a shard."""
 ALGORITHM_RING: Algorithm.ValueType  # 2
 ALGORITHM_BCUBE: Algorithm.ValueType  # 3
 ALGORITHM_PS: Algorithm.ValueType  # 4
+"""A parameter server."""
 Global___Algorithm: typing_extensions.TypeAlias = Algorithm
 
 class _Congestion:
@@ -87,17 +56,25 @@ class _CongestionEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enu
     DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
     CONGESTION_UNSPECIFIED: _Congestion.ValueType  # 0
     CONGESTION_SWIFT: _Congestion.ValueType  # 1
+    """Delay."""
     CONGESTION_DCTCP: _Congestion.ValueType  # 2
+    """Congestion marks."""
     CONGESTION_TIMELY: _Congestion.ValueType  # 3
+    """Delay."""
     CONGESTION_NONE: _Congestion.ValueType  # 4
+    """The receiver's credit alone."""
 
 class Congestion(_Congestion, metaclass=_CongestionEnumTypeWrapper): ...
 
 CONGESTION_UNSPECIFIED: Congestion.ValueType  # 0
 CONGESTION_SWIFT: Congestion.ValueType  # 1
+"""Delay."""
 CONGESTION_DCTCP: Congestion.ValueType  # 2
+"""Congestion marks."""
 CONGESTION_TIMELY: Congestion.ValueType  # 3
+"""Delay."""
 CONGESTION_NONE: Congestion.ValueType  # 4
+"""The receiver's credit alone."""
 Global___Congestion: typing_extensions.TypeAlias = Congestion
 
 class _Hadamard:
@@ -110,6 +87,7 @@ class _HadamardEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumT
     HADAMARD_OFF: _Hadamard.ValueType  # 1
     HADAMARD_ON: _Hadamard.ValueType  # 2
     HADAMARD_AUTO: _Hadamard.ValueType  # 3
+    """According to the loss that is left after repair."""
 
 class Hadamard(_Hadamard, metaclass=_HadamardEnumTypeWrapper): ...
 
@@ -117,6 +95,7 @@ HADAMARD_UNSPECIFIED: Hadamard.ValueType  # 0
 HADAMARD_OFF: Hadamard.ValueType  # 1
 HADAMARD_ON: Hadamard.ValueType  # 2
 HADAMARD_AUTO: Hadamard.ValueType  # 3
+"""According to the loss that is left after repair."""
 Global___Hadamard: typing_extensions.TypeAlias = Hadamard
 
 class _TimerStart:
@@ -150,44 +129,39 @@ class _PolicyEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTyp
     POLICY_NONE: _Policy.ValueType  # 1
     """Every rank calls every op."""
     POLICY_FULL: _Policy.ValueType  # 2
-    """As NONE, but through the machinery of partial jobs: an op waits for all ranks."""
+    """Only the ranks themselves: each host joins when all its ranks have given."""
     POLICY_SOLO: _Policy.ValueType  # 3
-    """The first rank that has given starts the op (eager-SGD)."""
+    """The first rank that has given (eager-SGD)."""
     POLICY_MAJORITY: _Policy.ValueType  # 4
-    """One rank, drawn anew for each op from a shared seed (eager-SGD)."""
+    """One rank, drawn anew for each op from the job's seed (eager-SGD)."""
     POLICY_QUORUM: _Policy.ValueType  # 5
-    """As many ranks as `quorum` says."""
+    """As many ranks that have given as `quorum` says."""
     POLICY_PROBE: _Policy.ValueType  # 6
-    """Of `probes` ranks that the job's controller asks, the one that is ready first (RNA)."""
+    """The first of `probes` ranks that the job's controller, a daemon, finds ready (RNA)."""
     POLICY_SEEDED: _Policy.ValueType  # 7
-    """The same without a controller: the ranks are drawn from a shared seed."""
+    """The first ready of `probes` ranks drawn from the job's seed, without a controller."""
     POLICY_CODED: _Policy.ValueType  # 8
-    """The first rank that has given. Who gives while the op runs is still in, and the op ends when the sum over all data
-    can be had from those that have (CodedReduce).
-    """
+    """The first rank that has given; who gives while the op runs is in, until the sum can be had (CodedReduce)."""
 
-class Policy(_Policy, metaclass=_PolicyEnumTypeWrapper):
-    """Numbers are those of enum ut_policy."""
+class Policy(_Policy, metaclass=_PolicyEnumTypeWrapper): ...
 
 POLICY_UNSPECIFIED: Policy.ValueType  # 0
 POLICY_NONE: Policy.ValueType  # 1
 """Every rank calls every op."""
 POLICY_FULL: Policy.ValueType  # 2
-"""As NONE, but through the machinery of partial jobs: an op waits for all ranks."""
+"""Only the ranks themselves: each host joins when all its ranks have given."""
 POLICY_SOLO: Policy.ValueType  # 3
-"""The first rank that has given starts the op (eager-SGD)."""
+"""The first rank that has given (eager-SGD)."""
 POLICY_MAJORITY: Policy.ValueType  # 4
-"""One rank, drawn anew for each op from a shared seed (eager-SGD)."""
+"""One rank, drawn anew for each op from the job's seed (eager-SGD)."""
 POLICY_QUORUM: Policy.ValueType  # 5
-"""As many ranks as `quorum` says."""
+"""As many ranks that have given as `quorum` says."""
 POLICY_PROBE: Policy.ValueType  # 6
-"""Of `probes` ranks that the job's controller asks, the one that is ready first (RNA)."""
+"""The first of `probes` ranks that the job's controller, a daemon, finds ready (RNA)."""
 POLICY_SEEDED: Policy.ValueType  # 7
-"""The same without a controller: the ranks are drawn from a shared seed."""
+"""The first ready of `probes` ranks drawn from the job's seed, without a controller."""
 POLICY_CODED: Policy.ValueType  # 8
-"""The first rank that has given. Who gives while the op runs is still in, and the op ends when the sum over all data
-can be had from those that have (CodedReduce).
-"""
+"""The first rank that has given; who gives while the op runs is in, until the sum can be had (CodedReduce)."""
 Global___Policy: typing_extensions.TypeAlias = Policy
 
 class _Code:
@@ -200,7 +174,7 @@ class _CodeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeW
     CODE_GROUPS: _Code.ValueType  # 1
     """Each rank of a group computes the same data: one of them is enough."""
     CODE_LINEAR: _Code.ValueType  # 2
-    """Each rank sends a combination of several parts, and the sum of all is a combination of these."""
+    """Each rank sends a combination of several parts; the sum is one of these."""
 
 class Code(_Code, metaclass=_CodeEnumTypeWrapper): ...
 
@@ -208,7 +182,7 @@ CODE_UNSPECIFIED: Code.ValueType  # 0
 CODE_GROUPS: Code.ValueType  # 1
 """Each rank of a group computes the same data: one of them is enough."""
 CODE_LINEAR: Code.ValueType  # 2
-"""Each rank sends a combination of several parts, and the sum of all is a combination of these."""
+"""Each rank sends a combination of several parts; the sum is one of these."""
 Global___Code: typing_extensions.TypeAlias = Code
 
 class _Exact:
@@ -219,6 +193,7 @@ class _ExactEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumType
     DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
     EXACT_UNSPECIFIED: _Exact.ValueType  # 0
     EXACT_YES: _Exact.ValueType  # 1
+    """The step fails."""
     EXACT_NO: _Exact.ValueType  # 2
     """The step ends with an estimate of the sum."""
 
@@ -226,9 +201,52 @@ class Exact(_Exact, metaclass=_ExactEnumTypeWrapper): ...
 
 EXACT_UNSPECIFIED: Exact.ValueType  # 0
 EXACT_YES: Exact.ValueType  # 1
+"""The step fails."""
 EXACT_NO: Exact.ValueType  # 2
 """The step ends with an estimate of the sum."""
 Global___Exact: typing_extensions.TypeAlias = Exact
+
+class _Split:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _SplitEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_Split.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    SPLIT_UNSPECIFIED: _Split.ValueType  # 0
+    SPLIT_AUTO: _Split.ValueType  # 1
+    """They are. The job has one lane at least, and no more than each host has CPUs besides one for each rank."""
+    SPLIT_NEVER: _Split.ValueType  # 2
+    """They are not; the job has as many lanes as with AUTO."""
+    SPLIT_ALWAYS: _Split.ValueType  # 3
+    """They are; the job has as many lanes as each host has."""
+
+class Split(_Split, metaclass=_SplitEnumTypeWrapper): ...
+
+SPLIT_UNSPECIFIED: Split.ValueType  # 0
+SPLIT_AUTO: Split.ValueType  # 1
+"""They are. The job has one lane at least, and no more than each host has CPUs besides one for each rank."""
+SPLIT_NEVER: Split.ValueType  # 2
+"""They are not; the job has as many lanes as with AUTO."""
+SPLIT_ALWAYS: Split.ValueType  # 3
+"""They are; the job has as many lanes as each host has."""
+Global___Split: typing_extensions.TypeAlias = Split
+
+class _Deterministic:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _DeterministicEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_Deterministic.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    DETERMINISTIC_UNSPECIFIED: _Deterministic.ValueType  # 0
+    DETERMINISTIC_NO: _Deterministic.ValueType  # 1
+    DETERMINISTIC_YES: _Deterministic.ValueType  # 2
+
+class Deterministic(_Deterministic, metaclass=_DeterministicEnumTypeWrapper): ...
+
+DETERMINISTIC_UNSPECIFIED: Deterministic.ValueType  # 0
+DETERMINISTIC_NO: Deterministic.ValueType  # 1
+DETERMINISTIC_YES: Deterministic.ValueType  # 2
+Global___Deterministic: typing_extensions.TypeAlias = Deterministic
 
 class _HostState:
     ValueType = typing.NewType("ValueType", builtins.int)
@@ -417,6 +435,7 @@ class JobOptions(google.protobuf.message.Message):
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
+    REVISION_FIELD_NUMBER: builtins.int
     ALGORITHM_FIELD_NUMBER: builtins.int
     CONGESTION_FIELD_NUMBER: builtins.int
     HADAMARD_FIELD_NUMBER: builtins.int
@@ -425,7 +444,6 @@ class JobOptions(google.protobuf.message.Message):
     T_B_NS_FIELD_NUMBER: builtins.int
     T_C_NS_FIELD_NUMBER: builtins.int
     DELAY_TARGET_NS_FIELD_NUMBER: builtins.int
-    REVISION_FIELD_NUMBER: builtins.int
     POLICY_FIELD_NUMBER: builtins.int
     QUORUM_FIELD_NUMBER: builtins.int
     PROBES_FIELD_NUMBER: builtins.int
@@ -440,78 +458,83 @@ class JobOptions(google.protobuf.message.Message):
     EXACT_FIELD_NUMBER: builtins.int
     SPLIT_FIELD_NUMBER: builtins.int
     DETERMINISTIC_FIELD_NUMBER: builtins.int
-    algorithm: Global___Algorithm.ValueType
-    """Schedule of the ops. It cannot be changed while the job runs. Default: TAR."""
-    congestion: Global___Congestion.ValueType
-    """What makes a host send more slowly. Default: SWIFT."""
-    hadamard: Global___Hadamard.ValueType
-    """Whether buckets travel under a randomized Hadamard transform. Default: OFF."""
-    incast: builtins.int
-    """Number of hosts that one host hears at once, 1 to 15 and fewer than the job has; 0, the default: chosen from what
-    arrives.
-    """
-    early_percent: builtins.int
-    """Share of t_C, in percent, that is waited after the last packets of all senders were seen, 1 to 100. Default: 10."""
-    t_b_ns: builtins.int
-    """Hard bound of a stage (t_B) in ns; 0, the default: measured; -1: off."""
-    t_c_ns: builtins.int
-    """Expected time of a stage (t_C) in ns; 0, the default: measured; -1: no early end."""
-    delay_target_ns: builtins.int
-    """Queueing delay that the congestion control aims for, in ns; 0, the default: its own choice."""
     revision: builtins.int
     """How often the options were changed since the job began. Of two hosts the one with the lower number takes the
     other's options.
     """
+    algorithm: Global___Algorithm.ValueType
+    """generated: JobOptions (schema/)
+    Schedule of the ops. It cannot be changed while the job runs. Default: TAR.
+    """
+    congestion: Global___Congestion.ValueType
+    """What decides how fast a host sends. Default: SWIFT."""
+    hadamard: Global___Hadamard.ValueType
+    """Whether buckets travel under a randomized Hadamard transform. Default: OFF."""
+    incast: builtins.int
+    """Hosts that one host hears at once, fewer than the job has. 1 to 15; 0, the default: dynamic."""
+    early_percent: builtins.int
+    """Percent of t_c that are waited after the last packets of all senders were seen. 1 to 100; default: 10."""
+    t_b_ns: builtins.int
+    """Hard bound of a stage. In ns; 0, the default: measured; -1: off."""
+    t_c_ns: builtins.int
+    """Expected time of a stage. In ns; 0, the default: measured; -1: off."""
+    delay_target_ns: builtins.int
+    """Queueing delay that the congestion control aims for. In ns; 0, the default: automatic."""
     policy: Global___Policy.ValueType
-    """What starts the ops of the job. Any policy but NONE makes the job partial. While the job runs it cannot be changed
-    from NONE to another policy or back. Default: NONE.
+    """What starts an op. Any policy but none makes the job partial. While the job runs it cannot be changed from none to
+    another policy or back. Default: NONE.
     """
     quorum: builtins.int
-    """Under QUORUM, how many ranks must have given for an op to start: 1 to the number of ranks of the job; 0, the
-    default: half of them, rounded up.
+    """Ranks that must have given, with the policy quorum. 1 to the number of ranks of the job; 0, the default: half of
+    them, rounded up.
     """
     probes: builtins.int
-    """Under PROBE and SEEDED, how many ranks are asked, or drawn, for each op: 1 to the number of ranks of the job; 0,
-    the default: 2, or 1 in a job of one rank.
+    """Ranks that are asked, or drawn, for each op, with the policies probe and seeded. 1 to the number of ranks of the
+    job; 0, the default: 2.
     """
     tau: builtins.int
-    """Ops in a row that a rank may miss before the next op waits for it, 1 to 255; 0, the default: 8."""
+    """Ops in a row that a rank may miss before one waits for it. 1 to 255; 0, the default: 8."""
     eta: builtins.int
-    """How many of a rank's own steps may lie between the oldest and the newest contribution that it combines, 1 to 255;
-    0, the default: 4. Older contributions are dropped.
+    """Steps between the oldest and the newest contribution that a rank combines. Older ones are dropped. 1 to 255; 0, the
+    default: 4.
     """
     policy_seed: builtins.int
-    """Seed of the draws of MAJORITY, PROBE and SEEDED. It cannot be changed while the job runs. 0, the default: a seed
-    from the job's generation.
+    """Seed of the draws of the policies majority, probe and seeded. It cannot be changed while the job runs. 0, the
+    default: one made from the job's generation.
     """
     policy_from: builtins.int
-    """op_seq from which policy, quorum, probes and tau hold. The daemon that makes a change sets it, so that the change
-    takes effect on all hosts at the same op.
+    """Number of the op from which the options that change with an op hold; before it, those of before. The daemon that
+    makes a change sets it, so that the change takes effect on all hosts at the same op.
     """
     timer_start: Global___TimerStart.ValueType
-    """In best effort, when t_B begins to run. Default: RENDEZVOUS."""
+    """When t_b begins to run, in best effort. Default: RENDEZVOUS."""
     stragglers: builtins.int
-    """Of coded jobs; none of them can be changed while the job runs. How many children of a parent may be late: 0, the
-    default, to 63. With a star all ranks are the children.
+    """Coded jobs: children of each parent that may be late; in a star all ranks are the children. It cannot be changed
+    while the job runs. 1 to 63; 0, the default: none.
     """
     children: builtins.int
-    """Children of each parent in the tree of the ranks, 1 to 63; 0, the default: a star."""
+    """Coded jobs: children of each parent in the tree of the ranks. It cannot be changed while the job runs. 1 to 63; 0,
+    the default: star.
+    """
     code: Global___Code.ValueType
-    """How the children of a parent share its data. Default: GROUPS."""
+    """Coded jobs: how the children of a parent share its data. It cannot be changed while the job runs. Default: GROUPS."""
     exact: Global___Exact.ValueType
-    """Whether a step fails whose sum over all data cannot be had. Default: YES."""
+    """Coded jobs: whether a step fails whose sum over all data cannot be had. It cannot be changed while the job runs.
+    Default: YES.
+    """
     split: Global___Split.ValueType
-    """Of all jobs: whether large ops are split over the lanes. It cannot be changed while the job runs. AUTO, the default,
-    and NEVER: the job has no more lanes than each host has CPUs besides one for each of its ranks, but one. ALWAYS: as
-    many as each host has.
+    """Whether large allreduces are split over the lanes of the job, and how many lanes it has. It cannot be changed while
+    the job runs. Default: AUTO.
     """
     deterministic: Global___Deterministic.ValueType
-    """Whether the bits of a sum are the same whatever order contributions come in: owners of shards keep what comes and
-    fold it in the order of hosts. It cannot be changed while the job runs. Default: NO.
+    """Whether the bits of a sum are the same whatever order contributions come in. Owners of shards keep what comes and
+    fold it in the order of hosts; see docs/pytorch.md. It cannot be changed while the job runs. Default: NO.
+    generated: end
     """
     def __init__(
         self,
         *,
+        revision: builtins.int = ...,
         algorithm: Global___Algorithm.ValueType | None = ...,
         congestion: Global___Congestion.ValueType | None = ...,
         hadamard: Global___Hadamard.ValueType | None = ...,
@@ -520,7 +543,6 @@ class JobOptions(google.protobuf.message.Message):
         t_b_ns: builtins.int | None = ...,
         t_c_ns: builtins.int | None = ...,
         delay_target_ns: builtins.int | None = ...,
-        revision: builtins.int = ...,
         policy: Global___Policy.ValueType | None = ...,
         quorum: builtins.int | None = ...,
         probes: builtins.int | None = ...,

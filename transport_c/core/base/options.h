@@ -8,45 +8,55 @@
 
 #include "core/base/ut.h"
 
-/* The value for which 0 stands in some options, and the upper limits of others. ultima.v1.job_options holds the same
- * for Python; a test compares them. */
+/* The value for which 0 stands in some options, and the upper limits of others. */
 enum {
+    /* generated: numbers of options (schema/) */
     UT_INCAST_MAX = 15,
     UT_EARLY_PERCENT = 10,
+    UT_PROBES = 2,
     UT_TAU = 8,
     UT_ETA = 4,
-    UT_PROBES = 2,
+    /* generated: end */
 };
 
-/* How a job behaves. All zero is the default of everything. `algorithm` is fixed when the job is added and must be the
- * same on all hosts; the rest may be changed while it runs (ut_engine_job_tune), from the next op on. */
+/* How a job behaves, the same on all hosts. All zero is the default of everything. ut_engine_job_tune changes what may
+ * change while the job runs, from the next op on. */
 typedef struct ut_job_options {
-    uint8_t algorithm;        /* enum ut_algorithm; 0: TAR */
-    uint8_t congestion;       /* enum ut_congestion; 0: Swift */
-    uint8_t hadamard;         /* enum ut_hadamard; 0: off */
-    uint8_t incast;           /* factor I, 1 .. UT_INCAST_MAX: senders that a host hears at once; 0: dynamic */
-    uint8_t early_percent;    /* x: share of t_C to wait after the tail was seen; 0: UT_EARLY_PERCENT */
-    uint8_t policy;           /* enum ut_policy; 0: NONE. It cannot be changed from NONE to another policy or back */
-    uint8_t tau;              /* ops in a row that a rank may miss before an op waits for it; 0: UT_TAU */
-    uint8_t eta;              /* trainers' bound on what they combine, which receipts tell; 0: UT_ETA */
-    uint64_t t_b_ns;          /* hard bound of a stage; 0: measured, UT_NEVER: off */
-    uint64_t t_c_ns;          /* expected time of a stage; 0: measured, UT_NEVER: no early end */
-    uint64_t delay_target_ns; /* queueing that Swift and TIMELY aim for; 0: their own choice */
-    uint32_t quorum;          /* k of QUORUM, 1 .. ranks of the job; 0: half of them, rounded up */
-    uint32_t probes;          /* q of PROBE and SEEDED, 1 .. ranks of the job; 0: UT_PROBES, or 1 of one */
-    uint64_t policy_seed;     /* seed of the draws of MAJORITY and SEEDED */
-    uint64_t policy_from;     /* op_seq from which policy, tau, quorum and probes hold; before it, those of before */
-    uint8_t timer_start;      /* enum ut_timer_start; 0: RENDEZVOUS */
-    /* Of coded jobs, and fixed when the job is added. */
-    uint8_t stragglers; /* ranks of each group that may be late, so that a group has one more */
-    uint8_t children;   /* of each parent in a tree; 0: a star */
-    uint8_t code;       /* enum ut_code; 0: GROUPS */
-    uint8_t exact;      /* enum ut_exact; 0: YES */
-    uint8_t split;      /* of all jobs: enum ut_split; 0: AUTO */
-    /* enum ut_deterministic; 0: NO. YES: what contributions sum up to does not depend on the order in which they come.
-     * Fixed when the job is added, and the same on all hosts. */
+    /* generated: ut_job_options (schema/) */
+    uint8_t algorithm;  /* schedule of the ops: enum ut_algorithm; 0: TAR */
+    uint8_t congestion; /* what decides how fast a host sends: enum ut_congestion; 0: SWIFT */
+    /* Whether buckets travel under a randomized Hadamard transform: enum ut_hadamard; 0: OFF. */
+    uint8_t hadamard;
+    uint8_t incast; /* hosts that one host hears at once, fewer than the job has; 0: dynamic */
+    /* Percent of t_c that are waited after the last packets of all senders were seen; 0: UT_EARLY_PERCENT. */
+    uint8_t early_percent;
+    uint8_t policy;           /* what starts an op: enum ut_policy; 0: NONE */
+    uint8_t tau;              /* ops in a row that a rank may miss before one waits for it; 0: UT_TAU */
+    uint8_t eta;              /* steps between the oldest and the newest contribution that a rank combines; 0: UT_ETA */
+    uint64_t t_b_ns;          /* hard bound of a stage; 0: measured; UT_NEVER: off */
+    uint64_t t_c_ns;          /* expected time of a stage; 0: measured; UT_NEVER: off */
+    uint64_t delay_target_ns; /* queueing delay that the congestion control aims for; 0: automatic */
+    uint32_t quorum;          /* ranks that must have given, with the policy quorum; 0: half of them, rounded up */
+    /* Ranks that are asked, or drawn, for each op, with the policies probe and seeded; 0: UT_PROBES. */
+    uint32_t probes;
+    /* Seed of the draws of the policies majority, probe and seeded; 0: one made from the job's generation. */
+    uint64_t policy_seed;
+    /* Number of the op from which the options that change with an op hold; before it, those of before. */
+    uint64_t policy_from;
+    uint8_t timer_start; /* when t_b begins to run, in best effort: enum ut_timer_start; 0: RENDEZVOUS */
+    /* Coded jobs: children of each parent that may be late; in a star all ranks are the children; 0: none. */
+    uint8_t stragglers;
+    uint8_t children; /* coded jobs: children of each parent in the tree of the ranks; 0: star */
+    uint8_t code;     /* coded jobs: how the children of a parent share its data: enum ut_code; 0: GROUPS */
+    /* Coded jobs: whether a step fails whose sum over all data cannot be had: enum ut_exact; 0: YES. */
+    uint8_t exact;
+    /* Whether large allreduces are split over the lanes of the job, and how many lanes it has: enum ut_split; 0:
+     * AUTO. */
+    uint8_t split;
+    /* Whether the bits of a sum are the same whatever order contributions come in: enum ut_deterministic; 0: NO. */
     uint8_t deterministic;
-    uint8_t reserved[1];
+    uint8_t reserved[1]; /* nothing yet */
+    /* generated: end */
 } ut_job_options;
 
 /* The algorithm that runs. */

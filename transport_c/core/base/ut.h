@@ -119,33 +119,79 @@ enum ut_collective {
     UT_COLLECTIVES_END,
     UT_ALLREDUCE_SPARSE = UT_COLLECTIVES_END /* an allreduce to which ranks give indices and values */
 };
-/* The schedule of a job's allreduces. Those below UT_ALGORITHMS_END may be asked for; TREE is that of coded jobs with
- * children. */
-enum ut_algorithm { UT_TAR = 1, UT_RING, UT_BCUBE, UT_PS, UT_ALGORITHMS_END, UT_TREE = UT_ALGORITHMS_END };
-/* What starts the ops of a job (activate.c). NONE: every rank calls every op. All others make the job partial: an op
- * takes what the ranks have given when it starts, and goes on without ranks that have given nothing. */
-enum ut_policy {
-    UT_POLICY_NONE = 1,
-    UT_POLICY_FULL,     /* only the ranks themselves: each host joins when all its ranks have given */
-    UT_POLICY_SOLO,     /* the first rank that has given */
-    UT_POLICY_MAJORITY, /* one rank, drawn anew for each op from the job's seed */
-    UT_POLICY_QUORUM,   /* k ranks that have given */
-    UT_POLICY_PROBE,    /* the first of q ranks that the job's controller, a daemon, finds ready */
-    UT_POLICY_SEEDED,   /* the first ready of q ranks drawn from the job's seed; no controller */
-    UT_POLICY_CODED,    /* the first rank that has given; who gives while the op runs is in, until the sum can be had */
-    UT_POLICIES_END
+/* generated: words of options (schema/) */
+/* The schedule of a job's allreduces. */
+enum ut_algorithm {
+    UT_TAR = 1, /* every host owns a shard */
+    UT_RING = 2,
+    UT_BCUBE = 3,
+    UT_PS = 4, /* a parameter server */
+    UT_ALGORITHMS_END,
+    UT_TREE = 5, /* that of coded jobs with children; it cannot be asked for */
 };
-/* How the ranks of a coded job share its data: each rank of a group computes the same, or each sends a combination. */
-enum ut_code { UT_CODE_GROUPS = 1, UT_CODE_LINEAR, UT_CODES_END };
-/* Whether an op of a coded job fails when the sum over all data cannot be had. */
-enum ut_exact { UT_EXACT_YES = 1, UT_EXACT_NO, UT_EXACT_END };
-enum ut_congestion { UT_CC_SWIFT = 1, UT_CC_DCTCP, UT_CC_TIMELY, UT_CC_NONE, UT_CC_END };
-enum ut_hadamard { UT_HADAMARD_OFF = 1, UT_HADAMARD_ON, UT_HADAMARD_AUTO, UT_HADAMARD_END };
-/* When t_B begins to run: when all hosts that are up were heard to have called the op, or at this host's own call. */
-enum ut_timer_start { UT_TIMER_RENDEZVOUS = 1, UT_TIMER_LOCAL, UT_TIMER_END };
+/* What makes a host send more slowly. */
+enum ut_congestion {
+    UT_CC_SWIFT = 1,  /* delay */
+    UT_CC_DCTCP = 2,  /* congestion marks */
+    UT_CC_TIMELY = 3, /* delay */
+    UT_CC_NONE = 4,   /* the receiver's credit alone */
+    UT_CC_END,
+};
+/* Whether buckets travel transformed. */
+enum ut_hadamard {
+    UT_HADAMARD_OFF = 1,
+    UT_HADAMARD_ON = 2,
+    UT_HADAMARD_AUTO = 3, /* according to the loss that is left after repair */
+    UT_HADAMARD_END,
+};
+/* When t_B begins to run. */
+enum ut_timer_start {
+    UT_TIMER_RENDEZVOUS = 1, /* when all hosts that are up were heard to have called the op */
+    UT_TIMER_LOCAL = 2,      /* the host's own call, as in the paper */
+    UT_TIMER_END,
+};
+/* What starts the ops of a job (activate.c). All but NONE make the job partial: an op takes what the ranks have given
+ * when it starts, and goes on without ranks that have given nothing. */
+enum ut_policy {
+    UT_POLICY_NONE = 1,     /* every rank calls every op */
+    UT_POLICY_FULL = 2,     /* only the ranks themselves: each host joins when all its ranks have given */
+    UT_POLICY_SOLO = 3,     /* the first rank that has given (eager-SGD) */
+    UT_POLICY_MAJORITY = 4, /* one rank, drawn anew for each op from the job's seed (eager-SGD) */
+    UT_POLICY_QUORUM = 5,   /* as many ranks that have given as `quorum` says */
+    /* The first of `probes` ranks that the job's controller, a daemon, finds ready (RNA). */
+    UT_POLICY_PROBE = 6,
+    /* The first ready of `probes` ranks drawn from the job's seed, without a controller. */
+    UT_POLICY_SEEDED = 7,
+    /* The first rank that has given; who gives while the op runs is in, until the sum can be had (CodedReduce). */
+    UT_POLICY_CODED = 8,
+    UT_POLICIES_END,
+};
+/* How the ranks of a coded job share its data. */
+enum ut_code {
+    UT_CODE_GROUPS = 1, /* each rank of a group computes the same data: one of them is enough */
+    UT_CODE_LINEAR = 2, /* each rank sends a combination of several parts; the sum is one of these */
+    UT_CODES_END,
+};
+/* What becomes of an op of a coded job when the sum over all data cannot be had. */
+enum ut_exact {
+    UT_EXACT_YES = 1, /* the step fails */
+    UT_EXACT_NO = 2,  /* the step ends with an estimate of the sum */
+    UT_EXACT_END,
+};
 /* Whether large calls are split over the lanes of the job. Trainers do it; an engine knows portions alone. */
-enum ut_split { UT_SPLIT_AUTO = 1, UT_SPLIT_NEVER, UT_SPLIT_ALWAYS, UT_SPLIT_END };
-enum ut_deterministic { UT_DETERMINISTIC_NO = 1, UT_DETERMINISTIC_YES, UT_DETERMINISTIC_END };
+enum ut_split {
+    UT_SPLIT_AUTO = 1,   /* they are */
+    UT_SPLIT_NEVER = 2,  /* they are not; the job has as many lanes as with AUTO */
+    UT_SPLIT_ALWAYS = 3, /* they are; the job has as many lanes as each host has */
+    UT_SPLIT_END,
+};
+/* Whether sums have the same bits whatever order contributions come in. */
+enum ut_deterministic {
+    UT_DETERMINISTIC_NO = 1,
+    UT_DETERMINISTIC_YES = 2,
+    UT_DETERMINISTIC_END,
+};
+/* generated: end */
 
 /* Bytes of one element of |dtype|, which must be valid; and of one element of its accumulator (float32 for the halves).
  */
