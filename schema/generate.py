@@ -20,6 +20,7 @@ import sys
 from pathlib import Path
 
 from schema.homes import STRUCTS, WORDS, Home, homes
+from schema.metrics import METRICS, check_metrics
 from schema.option import check_options
 from schema.options import OPTIONS
 from schema.rows import SchemaError, check_enum, check_struct
@@ -61,6 +62,7 @@ def generate() -> dict[str, str]:
     for enum in WORDS:
         check_enum(enum)
     check_options(OPTIONS)
+    check_metrics(METRICS)
     return {path: fill(path, (ROOT / path).read_text(), home) for path, home in homes().items()}
 
 

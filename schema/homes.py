@@ -6,7 +6,8 @@ All else in these files is written by hand. Validators are, too: what goes toget
 
 from __future__ import annotations
 
-from schema import option_text, text
+from schema import metrics, option_text, text
+from schema.metrics import METRICS
 from schema.option_words import OPTION_WORDS
 from schema.options import JOB_OPTIONS, OPTIONS
 from schema.receipt import RECEIPT
@@ -96,10 +97,20 @@ def _options() -> dict[str, Home]:
     }
 
 
+def _metrics() -> dict[str, Home]:
+    return {
+        "daemon/observe/metric_rows.py": {"metrics": metrics.python_rows(METRICS)},
+        "docs/operations.md": {
+            "counters": metrics.document(METRICS, counters=True),
+            "gauges": metrics.document(METRICS, counters=False),
+        },
+    }
+
+
 def homes() -> dict[str, Home]:
     """All of them, by the file's path from the root."""
     ret: dict[str, Home] = {}
-    for part in (_receipt(), _options()):
+    for part in (_receipt(), _options(), _metrics()):
         for path, home in part.items():
             ret[path] = ret.get(path, {}) | home
     return ret

@@ -138,12 +138,16 @@ class Struct:
         return [row for row in self.fields if row.python]
 
 
+def lowered(text: str) -> str:
+    """Without the capital letter that a sentence begins with, and a name keeps."""
+    word = text.split(" ", 1)[0]
+    return text[:1].lower() + text[1:] if word[1:] == word[1:].lower() else text
+
+
 def first_sentence(text: str) -> str:
     """Up to the first full stop, without it and without the capital letter, as comments are written; they are of C and
     messages, which have 0 where Python has None."""
-    sentence = re.sub(r"\bNone\b", "0", re.split(r"\.(?= |$)", text, maxsplit=1)[0])
-    word = sentence.split(" ", 1)[0]
-    return sentence[:1].lower() + sentence[1:] if word[1:] == word[1:].lower() and word != "I" else sentence
+    return lowered(re.sub(r"\bNone\b", "0", re.split(r"\.(?= |$)", text, maxsplit=1)[0]))
 
 
 def check_struct(struct: Struct, known: Iterable[Struct] = ()) -> None:

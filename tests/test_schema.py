@@ -10,6 +10,7 @@ import pytest
 
 from schema import generate, option_text, text
 from schema.homes import STRUCTS, WORDS
+from schema.metrics import Metric, check_metrics, document
 from schema.option import LIMITS, Option, check_options
 from schema.options import OPTIONS
 from schema.receipt import RECEIPT
@@ -181,6 +182,30 @@ def test_options__their_order_in_daemons_is_that_of_the_message() -> None:
     """Of two sets of options with one revision the order of the fields decides which holds: releases must agree."""
     numbers = [types_pb2.JobOptions.DESCRIPTOR.fields_by_name[name].number for name in NAMES]
     assert numbers == sorted(numbers) and set(NAMES) == {row.c_name for row in OPTIONS}
+
+
+DROPS = Metric("counter", "ultima_drops", "Datagrams that were dropped.", "lane")
+METRIC_FAULTS = {
+    "a kind that is none": (replace(DROPS, kind="sum"), "metric ultima_drops: kind sum: allowed: counter, gauge"),
+    "twice": (DROPS, "metric ultima_drops: it is there already"),
+    "what its kind adds": (replace(DROPS, name="ultima_drops_total"), "not end with what its kind adds"),
+    "another's name": (replace(DROPS, name="drops"), "metric drops: must begin with ultima_"),
+    "too many series": (replace(DROPS, name="ultima_x", labels="peer ultima_job"), "no series is by job and peer"),
+}
+
+
+@pytest.mark.parametrize("fault", METRIC_FAULTS)
+def test_metrics__a_wrong_one_is_told(fault: str) -> None:
+    check_metrics([DROPS])
+    row, why = METRIC_FAULTS[fault]
+    with pytest.raises(SchemaError, match=re.escape(why)):
+        check_metrics([DROPS, row])
+
+
+def test_metrics__a_line_that_is_too_wide_is_told() -> None:
+    assert document([DROPS], counters=True)[2] == "| `ultima_drops_total{lane}` | datagrams that were dropped |"
+    with pytest.raises(SchemaError, match="more than 120 characters"):
+        document([replace(DROPS, text="Drops" * 20)], counters=True)
 
 
 def test_regions__are_filled_and_the_rest_stays() -> None:

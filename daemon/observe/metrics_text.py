@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The daemon's counters in the text form of Prometheus. docs/operations.md says what each of them means.
+"""The daemon's counters in the text form of Prometheus. metric_rows.py names each and says what it means.
 
 `Facts` are copied in the event loop, in well under a millisecond; `render` makes the text of them in another thread. No
 series is by job times peer, so 16 jobs and 64 peers stay below `SERIES_MAX`. Series are of live jobs and of their peers
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import (
@@ -21,12 +22,14 @@ from prometheus_client.core import (
 )
 
 from ultima.daemon.observe.durations import BOUNDS_S
+from ultima.daemon.observe.metric_rows import BY_NAME
 from ultima.daemon.observe.metrics import STRAGGLER_OPS, Facts, JobFacts
 from ultima.daemon.observe.record import REASONS, TROUBLES, UNKNOWN
 from ultima.daemon.observe.ring import culprits_in
 
 SERIES_MAX = 1500
 PEERS_MAX = 64
+Family = TypeVar("Family", CounterMetricFamily, GaugeMetricFamily)
 OTHER = "other"  # stands for all peers beyond
 _BLAMES = (*TROUBLES[1:], UNKNOWN)
 _MISSING = (*REASONS[1:], UNKNOWN)
@@ -49,90 +52,72 @@ class _Collector:
         yield from _peers(self._facts)
 
 
-def _counter(name: str, text: str, label: str, rows: Iterable[tuple[Sequence[str], float]]) -> CounterMetricFamily:
-    family = CounterMetricFamily(name, text, labels=label.split())
+def _counter(name: str, rows: Iterable[tuple[Sequence[str], float]]) -> CounterMetricFamily:
+    row = BY_NAME[name]
+    return _filled(CounterMetricFamily(name, row.text, labels=row.labels), rows)
+
+
+def _gauge(name: str, rows: Iterable[tuple[Sequence[str], float]]) -> GaugeMetricFamily:
+    row = BY_NAME[name]
+    return _filled(GaugeMetricFamily(name, row.text, labels=row.labels), rows)
+
+
+def _filled(family: Family, rows: Iterable[tuple[Sequence[str], float]]) -> Family:
     for labels, value in rows:
         family.add_metric(list(labels), value)
     return family
 
 
-def _gauge(name: str, text: str, label: str, rows: Iterable[tuple[Sequence[str], float]]) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(name, text, labels=label.split())
-    for labels, value in rows:
-        family.add_metric(list(labels), value)
-    return family
+def _one(value: float) -> list[tuple[Sequence[str], float]]:
+    """The row of a metric without labels."""
+    return [((), value)]
 
 
 def _daemon(facts: Facts) -> Iterator[Metric]:
     build = {"version": facts.version, "wire_version": str(facts.wire_version), "simd": facts.simd}
-    yield InfoMetricFamily("ultima_build", "Version and CPU features of this daemon.", value=build)
-    yield GaugeMetricFamily(
-        "ultima_start_time_seconds", "When the daemon started, in seconds since 1970.", value=facts.start_s
-    )
-    yield GaugeMetricFamily(
-        "ultima_healthy", "1 while ops make progress; at 0 the watchdog restarts the daemon.", value=facts.healthy
-    )
-    yield GaugeMetricFamily(
-        "ultima_oldest_op_seconds", "Age of the oldest open op; 0 for none.", value=facts.oldest_op_s
-    )
-    yield CounterMetricFamily("ultima_daemon_cpu_seconds", "CPU time of the whole daemon.", value=facts.cpu_s)
-    yield CounterMetricFamily("ultima_repaired_bytes", "Bytes lost and sent again in time.", value=facts.repaired_bytes)
-    yield _gauge(
-        "ultima_receive_buffer_bytes",
-        "Receive buffer of a lane's data socket: what was asked for, and what the kernel granted.",
-        "kind",
-        [(["asked"], facts.receive_asked), (["granted"], facts.receive_granted)],
-    )
-    yield GaugeMetricFamily("ultima_history_on_disk", "1 while the history is written to disk.", value=facts.on_disk)
-    yield CounterMetricFamily(
-        "ultima_history_errors", "Failed attempts to write to the history on disk.", value=facts.history_errors
-    )
-    yield GaugeMetricFamily("ultima_history_bytes", "Size of the history on disk.", value=facts.history_bytes)
-    yield GaugeMetricFamily("ultima_insecure", "1 where peers are not authenticated.", value=facts.insecure)
-    yield GaugeMetricFamily(
-        "ultima_certificate_warning",
-        "1 where less than a quarter of a certificate's life is left, or new files are not valid.",
-        value=facts.certificate_warning,
-    )
+    yield InfoMetricFamily("ultima_build", BY_NAME["ultima_build"].text, value=build)
+    yield _gauge("ultima_start_time_seconds", _one(facts.start_s))
+    yield _gauge("ultima_healthy", _one(facts.healthy))
+    yield _gauge("ultima_oldest_op_seconds", _one(facts.oldest_op_s))
+    yield _counter("ultima_daemon_cpu_seconds", _one(facts.cpu_s))
+    yield _counter("ultima_repaired_bytes", _one(facts.repaired_bytes))
+    buffers = [(["asked"], facts.receive_asked), (["granted"], facts.receive_granted)]
+    yield _gauge("ultima_receive_buffer_bytes", buffers)
+    yield _gauge("ultima_history_on_disk", _one(facts.on_disk))
+    yield _counter("ultima_history_errors", _one(facts.history_errors))
+    yield _gauge("ultima_history_bytes", _one(facts.history_bytes))
+    yield _gauge("ultima_insecure", _one(facts.insecure))
+    yield _gauge("ultima_certificate_warning", _one(facts.certificate_warning))
     ends = [([kind], at) for kind, at in sorted(facts.not_after_s.items())]
-    yield _gauge(
-        "ultima_certificate_not_after_seconds", "When a certificate expires, in seconds since 1970.", "kind", ends
-    )
+    yield _gauge("ultima_certificate_not_after_seconds", ends)
     lanes = list(enumerate(facts.lanes))
     drops = [([str(lane)], counters.get("kernel_drops", 0)) for lane, counters in lanes]
-    yield _counter(
-        "ultima_kernel_drops", "Datagrams that the kernel dropped because a socket's buffer was full.", "lane", drops
-    )
+    yield _counter("ultima_kernel_drops", drops)
     cpu = [([str(lane)], counters.get("cpu_ns", 0) / 1e9) for lane, counters in lanes]
-    yield _counter("ultima_engine_cpu_seconds", "CPU time of a lane's thread.", "lane", cpu)
+    yield _counter("ultima_engine_cpu_seconds", cpu)
 
 
 def _jobs(jobs: Sequence[JobFacts]) -> Iterator[Metric]:
     ops = [([job.name, status], count) for job in jobs for status, count in job.ops.items()]
-    yield _counter("ultima_ops", "Ops that ended here, by outcome.", "ultima_job status", ops)
+    yield _counter("ultima_ops", ops)
     moved = [
         ([job.name, direction], count)
         for job in jobs
         for direction, count in (("sent", job.sent_bytes), ("received", job.received_bytes))
     ]
-    yield _counter("ultima_bytes", "Payload to and from other hosts.", "ultima_job direction", moved)
-    buckets = [([job.name], job.bucket_bytes) for job in jobs]
-    yield _counter("ultima_bucket_bytes", "Bytes of all buckets of ops that ended here.", "ultima_job", buckets)
+    yield _counter("ultima_bytes", moved)
+    yield _counter("ultima_bucket_bytes", [([job.name], job.bucket_bytes) for job in jobs])
     missing = [([job.name, reason], job.missing.get(reason, 0)) for job in jobs for reason in _MISSING]
-    yield _counter("ultima_missing_bytes", "Bytes missing at the end of ops.", "ultima_job reason", missing)
-    durations = HistogramMetricFamily(
-        "ultima_op_duration_seconds", "Durations of ops, from start to end.", labels=["ultima_job"]
-    )
+    yield _counter("ultima_missing_bytes", missing)
+    row = BY_NAME["ultima_op_duration_seconds"]
+    durations = HistogramMetricFamily(row.name, row.text, labels=row.labels)
     for job in jobs:
         durations.add_metric([job.name], _buckets(job.counts), job.sum_s)
     yield durations
-    contributors = [([job.name], job.contributors) for job in jobs]
-    yield _gauge("ultima_contributors", "Hosts in every byte of the newest op.", "ultima_job", contributors)
-    hosts = [([job.name], len(job.hosts)) for job in jobs]
-    yield _gauge("ultima_hosts", "Hosts of the job.", "ultima_job", hosts)
-    yield _gauge("ultima_world_size", "Ranks of the job.", "ultima_job", [([job.name], job.world_size) for job in jobs])
-    deadlines = [([job.name], job.deadline_s) for job in jobs if job.deadline_s]
-    yield _gauge("ultima_deadline_seconds", "Deadline of the last op with a receipt.", "ultima_job", deadlines)
+    yield _gauge("ultima_contributors", [([job.name], job.contributors) for job in jobs])
+    yield _gauge("ultima_hosts", [([job.name], len(job.hosts)) for job in jobs])
+    yield _gauge("ultima_world_size", [([job.name], job.world_size) for job in jobs])
+    yield _gauge("ultima_deadline_seconds", [([job.name], job.deadline_s) for job in jobs if job.deadline_s])
 
 
 def _buckets(counts: Sequence[int]) -> list[tuple[str, float]]:
@@ -155,31 +140,22 @@ def _peers(facts: Facts) -> Iterator[Metric]:
         return [([address], added[address]) for address in sorted(added)]
 
     lost = {address: facts.lost.get(address, 0) for address in facts.peers}
-    yield _counter("ultima_peer_lost_bytes", "Bytes to a peer that were lost on the way.", "peer", by_peer(lost))
+    yield _counter("ultima_peer_lost_bytes", by_peer(lost))
     blamed: Counter[tuple[str, str]] = Counter()
     for (address, reason), count in facts.blamed.items():
         if address in facts.peers or address == UNKNOWN:
             blamed[address if address in named else OTHER, reason] += count
     rows = [(list(key), float(blamed[key])) for key in sorted(blamed) if key[1] in _BLAMES]
-    yield _counter("ultima_culprit", "Ops for which a host was to blame, this one included.", "peer reason", rows)
-    ups = [([address], facts.peers[address].up) for address in sorted(named)]
-    yield _gauge("ultima_peer_up", "1 while a peer is connected in all its jobs.", "peer", ups)
+    yield _counter("ultima_culprit", rows)
+    yield _gauge("ultima_peer_up", [([address], facts.peers[address].up) for address in sorted(named)])
     broke = {address: facts.violations.get(address, 0) for address in facts.peers}
-    text = "Times that packets in a peer's name broke the protocol and its path was made again."
-    yield _counter("ultima_peer_violations", text, "peer", by_peer(broke))
-    shut = [([address], facts.peers[address].quarantined) for address in sorted(named)]
+    yield _counter("ultima_peer_violations", by_peer(broke))
+    yield _gauge("ultima_peer_quarantined", [([a], facts.peers[a].quarantined) for a in sorted(named)])
     yield _gauge(
-        "ultima_peer_quarantined",
-        "1 while no path to a peer is made because its packets broke the protocol.",
-        "peer",
-        shut,
+        "ultima_peer_rtt_seconds", [([a], facts.peers[a].rtt_s) for a in sorted(named) if facts.peers[a].rtt_s]
     )
-    rtts = [([a], facts.peers[a].rtt_s) for a in sorted(named) if facts.peers[a].rtt_s]
-    yield _gauge("ultima_peer_rtt_seconds", "Smoothed round trip, the slowest of all lanes and jobs.", "peer", rtts)
     scores = _scores(facts.jobs)
-    rows = [([address], scores.get(address, 0.0)) for address in sorted(named)]
-    text = "Share of a job's newest ops for which it was to blame, 0 to 1; of several jobs the largest."
-    yield _gauge("ultima_straggler_score", text, "peer", rows)
+    yield _gauge("ultima_straggler_score", [([address], scores.get(address, 0.0)) for address in sorted(named)])
 
 
 def _scores(jobs: Sequence[JobFacts]) -> dict[str, float]:

@@ -17,6 +17,7 @@ from tests.daemon.observe.facts import some_facts
 from tests.prometheus import tool
 from ultima.daemon.base.errors import StartupError
 from ultima.daemon.engine.engine import PeerStats, Status
+from ultima.daemon.observe.metric_rows import ROWS
 from ultima.daemon.observe.metrics_text import OTHER, PEERS_MAX, SERIES_MAX, render
 from ultima.daemon.observe.totals import Totals
 from ultima.daemon.process import exposition
@@ -42,6 +43,13 @@ def test_render__stays_within_its_series_and_never_crosses_jobs_and_peers(peers:
     assert not [name for name, labels in found if {"ultima_job", "peer"} <= {label for label, _ in labels}]
     names = {label for _, labels in found for label, _ in labels}
     assert names <= set("ultima_job status direction reason peer lane kind le version wire_version simd".split())
+
+
+def test_render__shows_each_metric_with_the_labels_that_its_row_says() -> None:
+    found: dict[str, set[str]] = {}
+    for family in families(render(some_facts()).decode()):
+        found[family.name.removesuffix("_info")] = {label for each in family.samples for label in each.labels} - {"le"}
+    assert found == {row.name: set(row.labels) for row in ROWS}
 
 
 def test_render__peers_beyond_the_bound_are_one() -> None:
