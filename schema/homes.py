@@ -6,7 +6,7 @@ All else in these files is written by hand. Validators are, too: what goes toget
 
 from __future__ import annotations
 
-from schema import metrics, option_text, text
+from schema import counter_text, metrics, option_text, text
 from schema.metrics import METRICS
 from schema.option_words import OPTION_WORDS
 from schema.options import JOB_OPTIONS, OPTIONS
@@ -14,12 +14,13 @@ from schema.receipt import RECEIPT
 from schema.receipt_peer import PEER
 from schema.receipt_words import ENUMS, SLOT, STAGE_END, STATUS, TROUBLE, WHY
 from schema.rows import Enum, Struct
+from schema.statistics import DRIVER_STATS, PEER_STATS, STATS
 
 Home = dict[str, list[str]]
 """By the name of a region the lines in it. A name with spaces before it is a line itself, in a docstring where no other
 mark may stand: its region ends with the next empty line."""
 
-STRUCTS: tuple[Struct, ...] = (PEER, RECEIPT, JOB_OPTIONS)
+STRUCTS: tuple[Struct, ...] = (PEER, RECEIPT, JOB_OPTIONS, STATS, DRIVER_STATS, PEER_STATS)
 WORDS: tuple[Enum, ...] = (*ENUMS, *OPTION_WORDS)
 
 
@@ -97,6 +98,30 @@ def _options() -> dict[str, Home]:
     }
 
 
+def _statistics() -> dict[str, Home]:
+    return {
+        "transport_c/core/base/host.h": {
+            "ut_stats": text.c_fields(STATS),
+            "classes of datagrams": counter_text.class_sum(STATS),
+        },
+        "transport_c/core/face/engine.h": {"ut_peer_stats": text.c_fields(PEER_STATS)},
+        "transport_c/udp/driver.h": {"ut_driver_stats": text.c_fields(DRIVER_STATS)},
+        "transport_c/engine.cdef.h": {
+            "ut_stats": text.cdef_fields(STATS),
+            "ut_peer_stats": text.cdef_fields(PEER_STATS),
+            "ut_driver_stats": text.cdef_fields(DRIVER_STATS),
+        },
+        "daemon/engine/reports.py": {
+            "ut_peer_stats": text.dataclass_fields(PEER_STATS.dataclass),
+            "counters of lanes": counter_text.together([STATS, DRIVER_STATS]),
+        },
+        "docs/operations.md": {
+            "engine": counter_text.document(STATS),
+            "driver": counter_text.document(DRIVER_STATS),
+        },
+    }
+
+
 def _metrics() -> dict[str, Home]:
     return {
         "daemon/observe/metric_rows.py": {"metrics": metrics.python_rows(METRICS)},
@@ -110,7 +135,7 @@ def _metrics() -> dict[str, Home]:
 def homes() -> dict[str, Home]:
     """All of them, by the file's path from the root."""
     ret: dict[str, Home] = {}
-    for part in (_receipt(), _options(), _metrics()):
+    for part in (_receipt(), _options(), _statistics(), _metrics()):
         for path, home in part.items():
             ret[path] = ret.get(path, {}) | home
     return ret

@@ -83,6 +83,18 @@ class Field:
 
 
 @dataclass(frozen=True)
+class Counter(Field):
+    """One number that is counted: how lanes are taken together, and whether it is a class of datagrams."""
+
+    packet_class: bool = False
+    """Each datagram that comes in is counted in exactly one of these."""
+    least: bool = False
+    """Of several lanes the least counts, and not the sum."""
+    largest: bool = False
+    """Of several lanes the largest counts, and not the sum."""
+
+
+@dataclass(frozen=True)
 class Value:
     """One value of an enum. `number` -1: only Python has it; `word` "": only C has it."""
 
@@ -231,11 +243,14 @@ def _check_python(where: str, row: Field, enums: Iterable[Enum]) -> None:
 
 
 def _fits(default: ast.expr, kind: str, enums: Iterable[Enum]) -> bool:
-    """Whether a default may be one of a type: a literal of it, None where the type says so, or a member of an enum."""
+    """Whether a default may be one of a type: a literal or constant of it, None where the type says so, or a member
+    of an enum."""
     kinds = kind.split(" | ")
     if isinstance(default, ast.Attribute):
         name, _, member = ast.unparse(default).rpartition(".")
         return name in kinds and any(e.python == name and any(v.name == member for v in e.values) for e in enums)
+    if isinstance(default, ast.Name) and default.id.isupper():  # a constant of the module
+        return "int" in kinds
     try:
         value = ast.literal_eval(default)
     except ValueError:

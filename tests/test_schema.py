@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import pytest
 
-from schema import generate, option_text, text
+from schema import counter_text, generate, option_text, text
 from schema.homes import STRUCTS, WORDS
 from schema.metrics import Metric, check_metrics, document
 from schema.option import LIMITS, Option, check_options
 from schema.options import OPTIONS
 from schema.receipt import RECEIPT
-from schema.rows import Enum, Field, SchemaError, Struct, Value, check_enum, check_struct, first_sentence
+from schema.rows import Counter, Enum, Field, SchemaError, Struct, Value, check_enum, check_struct, first_sentence
 from ultima._native import ffi, lib
 from ultima.daemon.base.options import NAMES
 from ultima.v1 import job_options, limits, types_pb2
@@ -182,6 +182,23 @@ def test_options__their_order_in_daemons_is_that_of_the_message() -> None:
     """Of two sets of options with one revision the order of the fields decides which holds: releases must agree."""
     numbers = [types_pb2.JobOptions.DESCRIPTOR.fields_by_name[name].number for name in NAMES]
     assert numbers == sorted(numbers) and set(NAMES) == {row.c_name for row in OPTIONS}
+
+
+def test_counters__classes_are_those_whose_sum_c_makes() -> None:
+    """Each datagram that came is in one of these, whatever it was; what is kept meanwhile is counted twice."""
+    rows = (
+        Counter("That were used.", c="uint64_t used", at=0, packet_class=True),
+        Counter("That were sent.", c="uint64_t sent", at=8),
+        Counter("That were late.", c="uint64_t late", at=16, packet_class=True, largest=True),
+        Counter("Since when; UT_NEVER for none.", c="uint64_t since_ns", at=24, least=True),
+    )
+    some = Struct("ut_some", rows, 32)
+    assert counter_text.class_sum(some) == ["    return s->used + s->late;"]
+    assert counter_text.together([some]) == ["LEAST = frozenset({'since_ns'})", "LARGEST = frozenset({'late'})"]
+    assert counter_text.document(some)[2:] == [
+        "* `late` (a class): that were late.",
+        "* `since_ns`: since when; 0 for none.",
+    ]
 
 
 DROPS = Metric("counter", "ultima_drops", "Datagrams that were dropped.", "lane")

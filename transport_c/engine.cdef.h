@@ -311,49 +311,22 @@ typedef struct ut_event {
 } ut_event;
 
 typedef struct ut_stats {
-    uint64_t data_sent, data_sent_bytes, data_resent, feedback_sent, grants_sent, probes_sent, bursts_sent;
-    uint64_t pieces_sent;
-    uint64_t packets_received;
-    uint64_t data_used;
-    uint64_t data_duplicate;
-    uint64_t data_late;
-    uint64_t data_stashed;
-    uint64_t data_refused;
-    uint64_t data_pieces;
-    uint64_t feedback_received;
-    uint64_t feedback_old;
-    uint64_t replayed;
-    uint64_t unknown;
-    uint64_t malformed;
-    uint64_t bad_checksum;
-    uint64_t stash_replayed;
-    uint64_t bytes_used, bytes_late, bytes_duplicate, bytes_repaired;
-    uint64_t replicas_compared, replicas_differ;
-    uint64_t ops_complete, ops_partial, ops_insufficient, ops_failed;
-    uint64_t lost_packets;
-    uint64_t spurious_losses;
-    uint64_t bad_submissions;
-    uint64_t events_dropped;
-    uint64_t receipts_dropped;
-    uint64_t kernel_drops;
-    uint64_t progress;
-    uint64_t oldest_open_ns;
-    uint64_t oldest_deadline_ns;
+    /* generated: ut_stats (schema/) */
+    uint64_t data_sent, data_sent_bytes, data_resent, feedback_sent, grants_sent, probes_sent, bursts_sent, pieces_sent,
+        packets_received, data_used, data_duplicate, data_late, data_stashed, data_refused, data_pieces,
+        feedback_received, feedback_old, replayed, unknown, malformed, bad_checksum, stash_replayed, bytes_used,
+        bytes_late, bytes_duplicate, bytes_repaired, replicas_compared, replicas_differ, ops_complete, ops_partial,
+        ops_insufficient, ops_failed, lost_packets, spurious_losses, bad_submissions, events_dropped, receipts_dropped,
+        kernel_drops, progress, oldest_open_ns, oldest_deadline_ns;
+    /* generated: end */
 } ut_stats;
 
 typedef struct ut_peer_stats {
-    uint32_t up;
-    uint32_t reserved;
-    uint64_t srtt_ns;
-    uint64_t sent_bytes, received_bytes, lost_bytes;
-    uint64_t window_bytes;
-    uint64_t base_rtt_ns;
-    uint64_t ce_packets;
-    uint64_t window_cuts;
-    uint64_t sent_packets;
-    uint64_t feedbacks_sent;
-    uint64_t feedbacks_heard;
-    uint64_t feedbacks_beside;
+    /* generated: ut_peer_stats (schema/) */
+    uint32_t up, reserved;
+    uint64_t srtt_ns, sent_bytes, received_bytes, lost_bytes, window_bytes, base_rtt_ns, ce_packets, window_cuts,
+        sent_packets, feedbacks_sent, feedbacks_heard, feedbacks_beside;
+    /* generated: end */
 } ut_peer_stats;
 
 /* ---- udp/driver.h ---- */
@@ -389,20 +362,11 @@ typedef struct ut_driver_info {
 } ut_driver_info;
 
 typedef struct ut_driver_stats {
+    /* generated: ut_driver_stats (schema/) */
     ut_stats engine;
-    uint64_t send_calls, receive_calls, polls;
-    uint64_t send_blocked;
-    uint64_t send_looks;
-    uint64_t send_drain_rate;
-    uint64_t send_pace;
-    uint64_t send_queued_max;
-    uint64_t send_errors;
-    uint64_t send_errno;
-    uint64_t receive_errors;
-    uint64_t gro_batches;
-    uint64_t cpu_ns;
-    uint64_t thread_moves;
-    uint64_t allocations;
+    uint64_t send_calls, receive_calls, polls, send_blocked, send_looks, send_drain_rate, send_pace, send_queued_max,
+        send_errors, send_errno, receive_errors, gro_batches, cpu_ns, thread_moves, allocations;
+    /* generated: end */
 } ut_driver_stats;
 
 typedef struct ut_job_snapshot {

@@ -37,11 +37,10 @@ from ultima.daemon.engine.engine import (
 from ultima.daemon.engine.pauses import Reached
 from ultima.daemon.engine.portions import Portions, portion_of
 from ultima.daemon.engine.records import to_proto
+from ultima.daemon.engine.reports import LARGEST, LEAST
 from ultima.daemon.engine.seal import Seal
 from ultima.v1 import records_pb2
 
-_LEAST = ("oldest_open_ns", "oldest_deadline_ns")
-_LARGEST = ("send_errno", "send_drain_rate", "send_pace", "send_queued_max")
 LOOK_BACK = 16  # receipts of a lane that are looked at for one op, which has just ended
 
 
@@ -375,7 +374,7 @@ def add_up(each: Sequence[dict[str, int]]) -> dict[str, int]:
 
 
 def _together(name: str, values: Iterable[int]) -> int:
-    return min(values) if name in _LEAST else max(values) if name in _LARGEST else sum(values)
+    return min(values) if name in LEAST else max(values) if name in LARGEST else sum(values)
 
 
 def _free(taken: Container[int]) -> int:

@@ -15,6 +15,8 @@ from itertools import groupby, permutations
 
 import pytest
 
+from schema.counter_text import classes
+from schema.statistics import STATS
 from tests.lab.cluster import PORT, Cluster, PerfRun
 from tests.lab.lab import PREFIX, Lab, _do
 from tests.lab.traffic import Flow
@@ -26,10 +28,7 @@ DATA_PORT, FEEDBACK_PORT = PORT + 1, PORT + 2
 SIZES = ["-b", "4K", "-e", "1M", "-f", "16"]
 RELIABLE = [*SIZES, "-n", "10", "-w", "2", "-c", "1", "--mode", "reliable"]
 # Where a received datagram can end up: each is counted in one, and once more if it had to wait for its op to open.
-CLASSES = (
-    "data_used data_duplicate data_late data_stashed data_refused data_pieces feedback_received feedback_old replayed "
-    "unknown malformed bad_checksum"
-).split()
+CLASSES = [row.c_name for row in classes(STATS)]
 
 # Hears datagrams on a port that the kernel picks, says which, and prints the number in each of those that came. It ends
 # when its input has, and nothing more has come for a moment: only the test knows when the other side is through.

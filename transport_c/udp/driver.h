@@ -37,20 +37,25 @@ typedef struct ut_driver_info {
 } ut_driver_info;
 
 typedef struct ut_driver_stats {
-    ut_stats engine;
-    uint64_t send_calls, receive_calls, polls;
-    uint64_t send_blocked;    /* times that a socket was full, and its bursts waited for room */
-    uint64_t send_looks;      /* how often the data socket was asked what stands in the host's own queue */
-    uint64_t send_drain_rate; /* kernel's bytes a second that leave that queue, as measured; 0: nothing stands there */
-    uint64_t send_pace;       /* bytes of data a second that are handed to it at most (pace.h); 0: it is not paced */
-    uint64_t send_queued_max; /* the most that stood there after a sending, since a rate is known */
+    /* generated: ut_driver_stats (schema/) */
+    ut_stats engine;        /* what the engine counts */
+    uint64_t send_calls;    /* system calls that sent */
+    uint64_t receive_calls; /* system calls that received */
+    uint64_t polls;         /* how often the thread waited for something to do */
+    uint64_t send_blocked;  /* times that a socket was full, and its bursts waited for room */
+    uint64_t send_looks;    /* how often the data socket was asked what stands in the host's own queue */
+    /* Kernel's bytes a second that leave that queue, as measured; 0: nothing stands there. */
+    uint64_t send_drain_rate;
+    uint64_t send_pace;       /* bytes of data a second that are handed to it at most; 0: it is not paced */
+    uint64_t send_queued_max; /* the most bytes that stood there after a sending, since a rate is known */
     uint64_t send_errors;     /* datagrams that the kernel refused; they count as lost in the network */
     uint64_t send_errno;      /* why the last of them was refused; 0 if none was */
-    uint64_t receive_errors;
-    uint64_t gro_batches;  /* receives that held more than one datagram */
-    uint64_t cpu_ns;       /* of the engine thread (CLOCK_THREAD_CPUTIME_ID) */
-    uint64_t thread_moves; /* to another CPU: cpu.h */
-    uint64_t allocations;  /* on the data path since start; always 0 */
+    uint64_t receive_errors;  /* receives that the kernel refused */
+    uint64_t gro_batches;     /* receives that held more than one datagram */
+    uint64_t cpu_ns;          /* CPU time of the engine's thread */
+    uint64_t thread_moves;    /* how often that thread went to another CPU */
+    uint64_t allocations;     /* allocations on the data path since start; always 0 */
+    /* generated: end */
 } ut_driver_stats;
 
 /* All that `ultima status` tells of a driver, as it was at one moment. */

@@ -41,38 +41,64 @@ static inline uint64_t ut_event_what(const ut_op_what *what, unsigned trouble)
            (uint64_t)what->portion << 32;
 }
 
-/* Counters since start. Each datagram that comes in is counted in exactly one of the packet classes marked *. */
+/* Counters since start. */
 typedef struct ut_stats {
-    uint64_t data_sent, data_sent_bytes, data_resent, feedback_sent, grants_sent, probes_sent,
-        bursts_sent;            /* datagrams */
-    uint64_t pieces_sent;       /* those of data_sent that are pieces of packets too large for their path */
-    uint64_t packets_received;  /* = sum of the classes below, less stash_replayed */
-    uint64_t data_used;         /* * folded or placed */
-    uint64_t data_duplicate;    /* * a slot that was there already */
-    uint64_t data_late;         /* * for an op or stage that has ended */
-    uint64_t data_stashed;      /* * early: kept until its op opens here; counted again under one of the others then */
-    uint64_t data_refused;      /* * authentic but impossible: range, stage, stash overflow */
-    uint64_t data_pieces;       /* * a piece of a packet of which more must come; its last piece counts as the packet */
-    uint64_t feedback_received; /* * */
-    uint64_t feedback_old;      /* * overtaken by a newer one */
-    uint64_t replayed;          /* * packet number seen before, or too old to tell (UT_REPLAY_BITS) */
-    uint64_t unknown;           /* * no such connection id: another job, another life */
-    uint64_t malformed;         /* * */
-    uint64_t bad_checksum;      /* * */
-    uint64_t stash_replayed;    /* stashed packets that were looked at again */
-    uint64_t bytes_used, bytes_late, bytes_duplicate, bytes_repaired;
-    uint64_t replicas_compared, replicas_differ; /* results of peers compared with ours; how many of them differ */
-    uint64_t ops_complete, ops_partial, ops_insufficient, ops_failed;
-    uint64_t lost_packets;    /* packets that this host sent and took for lost */
-    uint64_t spurious_losses; /* how many of those were acknowledged afterwards */
-    uint64_t bad_submissions;
-    uint64_t events_dropped;     /* events lost because the daemon had not taken UT_EVENTS_MAX older ones */
+    /* generated: ut_stats (schema/) */
+    uint64_t data_sent;        /* data packets sent */
+    uint64_t data_sent_bytes;  /* bytes of those datagrams, headers included */
+    uint64_t data_resent;      /* how many of them were repairs */
+    uint64_t feedback_sent;    /* feedbacks sent */
+    uint64_t grants_sent;      /* grants sent */
+    uint64_t probes_sent;      /* probes sent: packets that ask whether the last ones came */
+    uint64_t bursts_sent;      /* bursts, of one packet or more, that data packets and pieces were handed over in */
+    uint64_t pieces_sent;      /* how many of data_sent are pieces of packets too large for their path */
+    uint64_t packets_received; /* datagrams received: the sum of the classes less stash_replayed */
+    uint64_t data_used;        /* data packets that were folded or placed */
+    uint64_t data_duplicate;   /* data packets whose place was filled already */
+    uint64_t data_late;        /* data packets for an op or stage that has ended */
+    /* Data packets that came early and are kept until their op opens here; then they are counted again under one of the
+     * others. */
+    uint64_t data_stashed;
+    uint64_t data_refused;       /* authentic data packets that are impossible: range, stage, no room to keep them */
+    uint64_t data_pieces;        /* pieces of a packet of which more must come; its last piece counts as the packet */
+    uint64_t feedback_received;  /* feedbacks and grants that were new */
+    uint64_t feedback_old;       /* feedbacks overtaken by a newer one */
+    uint64_t replayed;           /* datagrams whose packet number was seen before, or is too old to tell */
+    uint64_t unknown;            /* datagrams with no known connection id: of another job, or of another life */
+    uint64_t malformed;          /* datagrams that are too short, of another version, or inconsistent in themselves */
+    uint64_t bad_checksum;       /* datagrams whose checksum or tag is wrong */
+    uint64_t stash_replayed;     /* kept packets that were looked at again */
+    uint64_t bytes_used;         /* bytes of payload that were folded or placed */
+    uint64_t bytes_late;         /* bytes of payload that came too late */
+    uint64_t bytes_duplicate;    /* bytes of payload that came again */
+    uint64_t bytes_repaired;     /* how many of the used bytes came as repairs */
+    uint64_t replicas_compared;  /* results of peers that were compared with ours */
+    uint64_t replicas_differ;    /* how many of them differ */
+    uint64_t ops_complete;       /* ops that ended COMPLETE */
+    uint64_t ops_partial;        /* ops that ended PARTIAL */
+    uint64_t ops_insufficient;   /* ops that ended INSUFFICIENT */
+    uint64_t ops_failed;         /* ops that ended FAILED */
+    uint64_t lost_packets;       /* packets that this host sent and took for lost */
+    uint64_t spurious_losses;    /* how many of those were acknowledged afterwards */
+    uint64_t bad_submissions;    /* calls of trainers that were refused */
+    uint64_t events_dropped;     /* events lost because the daemon had not taken the older ones */
     uint64_t receipts_dropped;   /* receipts lost because the trainer had not taken those that its ring holds */
     uint64_t kernel_drops;       /* datagrams that the kernel dropped, as the driver tells */
     uint64_t progress;           /* rises whenever the engine does anything; the watchdog reads it */
-    uint64_t oldest_open_ns;     /* start of the oldest open op; UT_NEVER if none */
+    uint64_t oldest_open_ns;     /* start of the oldest open op; UT_NEVER if there is none */
     uint64_t oldest_deadline_ns; /* its deadline; UT_NEVER while only the engine's own work is left of it */
+    /* generated: end */
 } ut_stats;
+
+/* The sum of the classes of datagrams. Each datagram that comes in is counted in exactly one of them; one that is
+ * looked at again (`stash_replayed`) is counted once more. */
+static inline uint64_t ut_stats_classes(const ut_stats *s)
+{
+    /* generated: classes of datagrams (schema/) */
+    return s->data_used + s->data_duplicate + s->data_late + s->data_stashed + s->data_refused + s->data_pieces +
+           s->feedback_received + s->feedback_old + s->replayed + s->unknown + s->malformed + s->bad_checksum;
+    /* generated: end */
+}
 
 /* The functions are called from the thread that drives the engine, and must not call back into the op. What an op needs
  * for each packet is a plain pointer or number. */

@@ -49,18 +49,22 @@ typedef struct ut_session_memory {
 
 /* What a job knows of one peer; for status and tests. */
 typedef struct ut_peer_stats {
-    uint32_t up; /* 1 once connected and not absent */
-    uint32_t reserved;
-    uint64_t srtt_ns; /* smoothed round trip; 0: not known */
-    uint64_t sent_bytes, received_bytes, lost_bytes;
-    uint64_t window_bytes; /* congestion window; UINT64_MAX: none */
-    uint64_t base_rtt_ns;  /* least round trip of the last seconds; 0: not known */
-    uint64_t ce_packets;   /* packets sent that were marked on the way (ECN) */
-    uint64_t window_cuts;
+    /* generated: ut_peer_stats (schema/) */
+    uint32_t up;               /* 1 once it is connected and not absent */
+    uint32_t reserved;         /* nothing yet */
+    uint64_t srtt_ns;          /* smoothed round trip; 0: not known */
+    uint64_t sent_bytes;       /* bytes of datagrams of data sent to it */
+    uint64_t received_bytes;   /* bytes of datagrams of data received from it */
+    uint64_t lost_bytes;       /* how many of the sent bytes were lost */
+    uint64_t window_bytes;     /* congestion window in bytes; NEVER, the largest number, where there is none */
+    uint64_t base_rtt_ns;      /* least round trip of the last seconds; 0: not known */
+    uint64_t ce_packets;       /* packets sent that were marked on the way (ECN) */
+    uint64_t window_cuts;      /* how often the congestion control has reduced its window */
     uint64_t sent_packets;     /* data packets sent since the path was made */
     uint64_t feedbacks_sent;   /* feedbacks and grants sent since then */
-    uint64_t feedbacks_heard;  /* those that came at the feedback port, */
-    uint64_t feedbacks_beside; /* and at the data port */
+    uint64_t feedbacks_heard;  /* those that came, at the feedback port */
+    uint64_t feedbacks_beside; /* those that came at the data port, beside data */
+    /* generated: end */
 } ut_peer_stats;
 
 /* Bytes of memory for an engine, or for a job, with this configuration; 0 if a value of it is out of range. */

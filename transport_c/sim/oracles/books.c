@@ -20,8 +20,7 @@ void sim_account_host(sim_world *w, sim_host *h)
     ut_stats s;
     ut_engine_stats(h->engine, &s);
     same(w, h->index, "datagrams received", s.packets_received, h->given);
-    uint64_t classes = s.data_used + s.data_duplicate + s.data_late + s.data_stashed + s.data_refused + s.data_pieces +
-                       s.feedback_received + s.feedback_old + s.replayed + s.unknown + s.malformed + s.bad_checksum;
+    uint64_t classes = ut_stats_classes(&s);
     if (classes != s.packets_received + s.stash_replayed)
         sim_fail(w, "O3 conservation", h->index,
                  "%" PRIu64 " datagrams in classes, %" PRIu64 " received and %" PRIu64 " looked at again", classes,
