@@ -11,14 +11,10 @@ from typing import Any
 
 import pytest
 
-from tests.making import BUILD, TRANSPORT, make
+from tests.making import BUILD, make
+from tests.sim.test_mutants import MUTANTS
 
 pytestmark = pytest.mark.timeout(600)
-# Planted bugs that only make the transport slow, and the row of the short matrix that shows each.
-SHOWN_BY = {
-    "FEEDBACK_LATE": {"hosts": 8, "rate_mbit": 10000, "queue_bytes": 512 << 10, "loss_ppm": 50000},
-    "POOL_GROWS": {"hosts": 4, "rate_mbit": 1000, "queue_bytes": 128 << 10, "loss_ppm": 10000},
-}
 COLUMNS = ("hosts", "rate_mbit", "delay_us", "queue_bytes", "bytes")
 SPECIALS = ("loss_ppm", "apart_us", "wake_us", "slow_part")
 SHARED = ("rival", "jobs", "core_part")
@@ -206,15 +202,17 @@ def test_matrix__the_short_form_holds_what_is_asked_or_known() -> None:
 
 
 @pytest.mark.check
-def test_canary__what_makes_the_transport_slow_fails_a_row() -> None:
-    canaries = [TRANSPORT / line for line in make("canary").split() if "JUDGED_" in line]
-    assert {canary.name.partition("JUDGED_")[2] for canary in canaries} == set(SHOWN_BY), "which row shows it?"
-    for canary in canaries:
-        arguments = ["--matrix", "--quick", "--row", numbered(SHOWN_BY[canary.name.partition("JUDGED_")[2]])]
-        ours, planted = run(BUILD / "sim", *arguments), run(canary, *arguments)
-        assert (ours.returncode, planted.returncode) == (0, 1), f"{canary.name}\n{ours.stdout}\n{planted.stdout}"
+def test_mutants__what_makes_the_transport_slow_fails_a_row() -> None:
+    mutants = [mutant for mutant in MUTANTS if mutant.worlds == "matrix"]
+    assert len(mutants) >= 2
+    make("sim", *(f"build/{mutant.program.name}" for mutant in mutants))
+    for mutant in mutants:
+        knobs = {name: int(value) for name, value in (word.split("=") for word in mutant.found_by.split())}
+        arguments = ["--matrix", "--quick", "--row", numbered(knobs)]
+        ours, its = run(BUILD / "sim", *arguments), run(mutant.program, *arguments)
+        assert (ours.returncode, its.returncode) == (0, 1), f"{mutant.name}\n{ours.stdout}\n{its.stdout}"
         assert " PASS\n" in ours.stdout
-        assert " FAIL\n" in planted.stdout
+        assert " FAIL\n" in its.stdout
 
 
 @pytest.mark.parametrize("wrong", [["--rows"], ["--row", "0"], ["--row", "97"], ["--jobs", "x"], ["--seed"]])

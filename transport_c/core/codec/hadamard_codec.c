@@ -8,7 +8,6 @@
  * times, which is unbiased over the signs (docs/papers.md, section 1.7). A group of which nothing came holds the host's
  * own value.
  */
-#include "core/base/plant.h"
 #include "core/codec/codec.h"
 #include "core/codec/hadamard.h"
 
@@ -47,8 +46,7 @@ static shard shard_that_came(const ut_codec_op *c, uint32_t index)
 
 static uint64_t key_of(const ut_codec_op *c, uint32_t shard, uint32_t group)
 {
-    bool wrong = ut_planted(UT_PLANT_WRONG_SIGN_KEY) && c->self == 1;
-    return ut_hadamard_key(c->seq, shard, group) ^ wrong;
+    return ut_hadamard_key(c->seq, shard, group);
 }
 
 static ut_hadamard_block block_of(const ut_codec_op *c, const shard *s, uint32_t group, const ut_hadamard_group *g,

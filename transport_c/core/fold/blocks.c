@@ -2,7 +2,6 @@
 #include "core/fold/blocks.h"
 
 #include "core/base/bits.h"
-#include "core/base/plant.h"
 
 #include "kernels/kernels.h"
 
@@ -30,15 +29,12 @@ static bool takes(ut_op_fold *f, const ut_step *s, uint32_t slot, const uint8_t 
     ut_block *b = &p->block;
     if (slot >= t->slots)
         return false;
-    if (ut_transfer_has(t, slot)) { /* again */
-        if (ut_planted(UT_PLANT_SPARSE_AGAIN_ADDED) && s->stage == 1 && !ut_block_open(b, payload, len, &shape))
-            ut_block_add(b, &shape, ut_sparse_sums(p));
+    if (ut_transfer_has(t, slot)) /* again */
         return true;
-    }
     if (ut_block_open(b, payload, len, &shape) || ut_sparse_any(t->granules, b->first, b->first + b->granules) ||
         (b->last ? has_above(t, slot) : slot + 1 == t->slots) || (b->runs && s->stage == 1))
         return false;
-    if (b->last || ut_planted(UT_PLANT_SPARSE_ANY_IS_LAST))
+    if (b->last)
         t->slots = slot + 1;
     return true;
 }
@@ -49,8 +45,7 @@ static void covers(ut_op_fold *f, const ut_step *s)
     ut_sparse *p = &f->plan->sparse;
     ut_transfer *t = &f->plan->transfer[s - f->plan->schedule.step];
     uint32_t first = p->block.first, end = first + p->block.granules;
-    if (!ut_planted(UT_PLANT_SPARSE_DIVIDED_BY_ENTRIES) || p->block.entries || s->stage == 2)
-        ut_sparse_set(t->granules, first, end);
+    ut_sparse_set(t->granules, first, end);
     t->covered += ut_sparse_bytes(p, s->chunk, first, end);
 }
 
@@ -60,8 +55,6 @@ static bool arrive(ut_op_fold *f, const ut_step *s, uint32_t slot, const uint8_t
     ut_block_shape shape = ut_sparse_shape(p, s->chunk, s->stage);
     (void)slot, (void)payload, (void)len, (void)ranks; /* `takes` has read the block */
     ut_block_add(&p->block, &shape, ut_sparse_sums(p));
-    if (ut_planted(UT_PLANT_SPARSE_ADDED_TWICE))
-        ut_block_add(&p->block, &shape, ut_sparse_sums(p));
     covers(f, s);
     return true;
 }
@@ -93,8 +86,6 @@ static size_t place(ut_op_fold *f, const ut_step *s)
     ut_block_shape shape = ut_sparse_shape(p, s->chunk, s->stage);
     covers(f, s);
     note_who(f, s->chunk);
-    if (ut_planted(UT_PLANT_SPARSE_ONE_GRANULE_OFF) && !p->block.last)
-        p->block.base += ut_granule_units(p->group);
     if (!p->dense)
         return 0;
     return ut_block_place(&p->block, &shape, ut_sparse_chunk(p, s->chunk), start_of(p, s->chunk), &f->result.digest);
@@ -153,7 +144,7 @@ static size_t tell(const ut_op_fold *f, uint8_t *block, const ut_block_shape *sh
 static bool finish_sums(ut_op_fold *f, uint32_t chunk, uint32_t granules)
 {
     ut_sparse *p = &f->plan->sparse;
-    unsigned form = ut_planted(UT_PLANT_SPARSE_OWNER_UNROUNDED) ? UT_VALUE_FLOAT32 : ut_sparse_answer(p->form);
+    unsigned form = ut_sparse_answer(p->form);
     size_t each = (size_t)ut_granule_units(p->group) * p->group;
     while (p->finished < granules) {
         uint32_t run, end = UT_MIN2(granules, p->finished + SLICE);
@@ -212,7 +203,6 @@ static bool end(ut_op_fold *f, uint32_t chunk)
             memset(block + len, 0, f->payload - len);
         len = p->told + some == granules ? len : f->payload;
         uint32_t ranks = least_ranks(f, p->told, p->told + some);
-        ranks -= ut_planted(UT_PLANT_SPARSE_ANSWER_LOSES_RANK) && ranks > 0;
         f->weight[f->first[chunk] + p->made] = (uint16_t)ranks;
         ut_fold_has_result(f, chunk, p->made, at, len, ut_crc32c(0, block, len));
         p->told += some;
@@ -251,7 +241,7 @@ static bool fill(ut_op_fold *f, uint32_t chunk, uint32_t *at)
     ut_sparse *p = &f->plan->sparse;
     const ut_transfer *t = &f->plan->transfer[f->down[chunk]];
     uint32_t granules = p->from[chunk + 1] - p->from[chunk], run;
-    uint32_t ranks = f->what->redop == UT_AVG && !ut_planted(UT_PLANT_SPARSE_HOLE_NOT_DIVIDED) ? f->ranks : 1;
+    uint32_t ranks = f->what->redop == UT_AVG ? f->ranks : 1;
     size_t each = (size_t)ut_granule_units(p->group) * p->group;
     if (*at == 0) {
         p->given.next = p->begins[chunk];
@@ -271,10 +261,7 @@ static bool fill(ut_op_fold *f, uint32_t chunk, uint32_t *at)
             put_own(p, chunk, first, (uint32_t)(bytes / sizeof(float) / p->group), hole);
         f->result.nonfinite +=
             ut_sparse_finish(hole, bytes / sizeof(float), UT_MAX2(ranks, 1), ut_sparse_answer(p->form));
-        if (ut_planted(UT_PLANT_SPARSE_HOLE_IS_ZERO))
-            memset(hole, 0, bytes);
-        if (!ut_planted(UT_PLANT_HOLES_NOT_IN_DIGEST))
-            f->result.digest += ut_sparse_digest(hole, bytes / sizeof(float), start_of(p, chunk) + *at * each);
+        f->result.digest += ut_sparse_digest(hole, bytes / sizeof(float), start_of(p, chunk) + *at * each);
     }
     return true;
 }

@@ -2,7 +2,6 @@
 #include "core/fold/coded.h"
 
 #include "core/base/bits.h"
-#include "core/base/plant.h"
 
 #include "kernels/kernels.h"
 
@@ -53,8 +52,7 @@ static uint8_t *kept_at(const ut_op_fold *f, uint32_t host, uint32_t slot)
 static bool needs_no_more(const ut_op_fold *f, uint32_t slot)
 {
     const ut_coded_sums *c = sums_of(f);
-    uint32_t need = c->need - (ut_planted(UT_PLANT_CODED_HALF_A_SUM) ? 1 : 0);
-    return (uint32_t)__builtin_popcountll(there(f, slot) & c->all) >= need;
+    return (uint32_t)__builtin_popcountll(there(f, slot) & c->all) >= c->need;
 }
 
 /* In a tree what does not decode is not sent on, nor is it a result. */
@@ -67,7 +65,7 @@ static bool decodes(const ut_op_fold *f, uint32_t slot)
 static bool has_enough(const ut_op_fold *f, uint32_t slot)
 {
     const ut_coded_sums *c = sums_of(f);
-    bool own = !c->children || c->self == 0 || own_of(f) || ut_planted(UT_PLANT_TREE_OWN_LEFT_OUT);
+    bool own = !c->children || c->self == 0 || own_of(f);
     return own && needs_no_more(f, slot) && decodes(f, slot);
 }
 
@@ -88,8 +86,7 @@ static bool arrive(ut_op_fold *f, const ut_step *s, uint32_t slot, const uint8_t
     uint64_t part = group_of(c, s->peer), own = own_of(f), *in = &c->parts[slot];
     size_t n = len / f->what->element;
     uint8_t *sum = sum_at(f, s->chunk, slot);
-    bool again = (there(f, slot) & part) && !ut_planted(UT_PLANT_CODED_FOLDED_TWICE);
-    if (ranks == 0 || again || needs_no_more(f, slot)) {
+    if (ranks == 0 || (there(f, slot) & part) || needs_no_more(f, slot)) {
         c->redundant += len;
         return false;
     }

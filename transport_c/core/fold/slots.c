@@ -12,7 +12,6 @@
  */
 #include "core/base/bits.h"
 #include "core/base/digest.h"
-#include "core/base/plant.h"
 #include "core/base/prefetch.h"
 #include "core/fold/slots_impl.h"
 
@@ -27,10 +26,6 @@ uint32_t ut_fold_divisor(const ut_op_fold *f, uint32_t g)
         return 1;
     if (f->what->by_world)
         return f->world;
-    if (ut_planted(UT_PLANT_PARTIAL_NULL_COUNTED))
-        return UT_MAX2(f->weight[g], f->plan->schedule.chunks);
-    if (ut_planted(UT_PLANT_WRONG_DIVISOR))
-        return f->plan->schedule.steps / 4 + 1;
     return UT_MAX2(f->weight[g], 1); /* a sum of nothing is zero, whatever it is divided by */
 }
 
@@ -260,8 +255,6 @@ const uint8_t *ut_fold_payload(const ut_op_fold *f, const ut_step *s, uint32_t s
     while (s->stage == 2 && alike < *slots && f->weight[g + alike] == f->weight[g])
         alike++;
     *slots = UT_MIN2(*slots, alike);
-    if (ut_planted(UT_PLANT_WRONG_FORWARD) && s->stage == 1)
-        return src_at(f, at);
     if (s->stage == 1)
         return (f->state[g] & FOLDS) ? dst_at(f, at) : src_at(f, at);
     return f->memory->out + (at - f->memory->out_from);
@@ -400,10 +393,7 @@ static bool fill(ut_op_fold *f, uint32_t chunk)
             memset(dst_at(f, at), 0, len); /* which is the sum, too */
         f->result.nonfinite +=
             ut_finish(f->what->dtype, f->what->redop, UT_A_IS_INPUT, dst_at(f, at), sum, n, ut_fold_divisor(f, g));
-        uint64_t digest = f->result.digest;
         is_result(f, chunk, g, at, len, ut_crc32c(0, dst_at(f, at), len));
-        if (ut_planted(UT_PLANT_HOLES_NOT_IN_DIGEST))
-            f->result.digest = digest;
     }
     f->final |= 1ULL << chunk;
     return true;

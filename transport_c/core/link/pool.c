@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/link/pool.h"
 
-#include "core/base/plant.h"
-
 enum {
     SHARE_MOST = 75,     /* percent of the pool that one of several peers may have */
     PARTS = 8,           /* a grant is such a part of the pool, or half of each peer's equal part if that is less ... */
@@ -115,8 +113,6 @@ void ut_pool_measure(ut_pool *p, const ut_pool_count *count, ut_ns round, ut_ns 
         bytes += bytes / 32;
     else
         bytes -= (bytes - UT_MIN2(bytes, rest)) / 16;
-    if (ut_planted(UT_PLANT_JUDGED_POOL_GROWS) && count->numbers - p->from.numbers > packets)
-        rest = p->bytes + p->bytes / 4;
     set_bytes(p, UT_MIN2(UT_MAX2(UT_MIN2(bytes, TALL * rest), rest), warm), peers);
     begin(p, count, now);
 }

@@ -3,7 +3,6 @@
  * The end of an op: when a stage is over, what is missing, who gets the result, what is kept for peers that still need
  * it.
  */
-#include "core/base/plant.h"
 #include "core/op/op.h"
 #include "core/op/op_pause.h"
 
@@ -125,8 +124,6 @@ static bool records_matched(const ut_job *j, const ut_op *op)
  * us. */
 static bool has_sent(const ut_job *j, const ut_op *op)
 {
-    if (ut_planted(UT_PLANT_LEAVES_EARLY))
-        return true;
     for (uint32_t i = 0; i < op->plan.schedule.steps && op->plan.schedule.lasting; i++) {
         const ut_step *s = &op->plan.schedule.step[i];
         if (s->kind == UT_STEP_SEND && s->stage == 1 && !ut_transfer_over(&op->plan.transfer[i]) &&
@@ -403,8 +400,6 @@ void ut_op_cut_round(ut_job *j, ut_op *op, ut_ns now)
 /* A hole may be in it, and others have no hole there. */
 static bool fails_for_holes(ut_job *j, ut_op *op, ut_ns now)
 {
-    if (ut_planted(UT_PLANT_AGREE_WITH_HOLES))
-        op->what.agree = 0;
     if (op->what.agree)
         ut_op_fail(j, op, UT_ERR_TIMEOUT, now);
     return op->what.agree;

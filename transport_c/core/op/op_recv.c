@@ -4,7 +4,6 @@
  * Packets that follow each other in one transfer are taken in as one run: its place is looked up once, and what is
  * noted of a packet is noted once.
  */
-#include "core/base/plant.h"
 #include "core/op/op.h"
 
 /* ---- data ---- */
@@ -86,7 +85,7 @@ static enum ut_taken take(const place *at, const ut_data *h)
     size_t len = h->payload_len;
     uint32_t slot = at->slot;
     op->account.wire_received += len;
-    bool needed = !(t->closed && !ut_planted(UT_PLANT_ACCEPT_LATE));
+    bool needed = !t->closed;
     if (needed && s->stage == 1 && !ut_transfer_has(t, slot))
         needed = !ut_fold_moot(&op->fold, s, slot);
     if (!needed) {
@@ -95,8 +94,7 @@ static enum ut_taken take(const place *at, const ut_data *h)
     }
     if (!ut_fold_takes(&op->fold, s, slot, payload, len))
         return UT_TAKEN_REFUSED;
-    bool folds_again = ut_planted(UT_PLANT_DOUBLE_FOLD) && s->stage == 1 && !ut_fold_moot(&op->fold, s, slot);
-    if (!ut_transfer_mark(t, slot) && !folds_again) {
+    if (!ut_transfer_mark(t, slot)) {
         op->account.bytes_duplicate += len;
         return UT_TAKEN_DUPLICATE;
     }

@@ -6,8 +6,6 @@
  */
 #include "core/op/op.h"
 
-#include "core/base/plant.h"
-
 #include "kernels/block.h"
 
 static ut_block_shape tensor_of(const ut_op *op)
@@ -175,7 +173,7 @@ static bool return_call(ut_job *j, ut_op *op, const ut_call *call)
         for (uint32_t i = (uint32_t)op->work.at; i < end; i++) {
             uint32_t unit = ut_entries_index(&e, i, 0, p->units);
             bool lacking = unit < p->units && ut_sparse_any(p->without, unit / each, unit / each + 1);
-            if (!lacking && !ut_planted(UT_PLANT_SPARSE_RETURNS_COUNTED))
+            if (!lacking)
                 memset(values + (size_t)i * row, 0, row);
         }
         op->work.at = end;

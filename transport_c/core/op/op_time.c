@@ -5,7 +5,6 @@
  * hosts had called, and what t_B leaves of twice that for stage 2; and, also in best effort, a share of t_C after the
  * last packet, once the tail of every sender was seen.
  */
-#include "core/base/plant.h"
 #include "core/op/op.h"
 
 /* A host that waits asks every 50 ms at least, and is answered. */
@@ -148,8 +147,6 @@ void ut_op_time_open(ut_job *j, ut_op *op, ut_ns now)
 /* Of everybody from whom the stage expects something, the tail was seen. */
 static bool tails_seen(const ut_op *op, unsigned stage)
 {
-    if (ut_planted(UT_PLANT_NO_TAIL_RULE))
-        return op->time.stage_last[stage] != 0;
     for (uint32_t i = 0; i < op->plan.schedule.steps; i++) {
         const ut_step *s = &op->plan.schedule.step[i];
         const ut_transfer *t = &op->plan.transfer[i];

@@ -4,8 +4,6 @@
  */
 #include "core/op/op.h"
 
-#include "core/base/plant.h"
-
 /* The largest value of each option: what another host says beyond it is not believed. */
 static const uint16_t most[UT_VIEW_OPTIONS] = {[UT_VIEW_CODEC] = UT_CODEC_HADAMARD};
 
@@ -65,6 +63,6 @@ unsigned ut_op_agreed_codec(const ut_job *j, const ut_op *op)
 void ut_op_view_tag(ut_job *j, ut_op *op)
 {
     ut_view_state used = {.owners = op->plan.owners};
-    used.option[UT_VIEW_CODEC] = ut_planted(UT_PLANT_HOSTILE_CODEC_UNTAGGED) ? 0 : op->codec->id;
+    used.option[UT_VIEW_CODEC] = op->codec->id;
     op->plan.view_tag = (uint16_t)(ut_view_tag(&j->view, &used) ^ op->what.step * STEP_SPREAD);
 }

@@ -6,11 +6,9 @@
  */
 #include "core/op/ranks.h"
 
-#include "core/base/plant.h"
-
 void ut_op_ranks_tell(const ut_job *j, const ut_op *op, ut_record *r)
 {
-    r->fresh = ut_planted(UT_PLANT_ALL_RANKS_TOLD) ? ut_job_places_of(j, j->config.self) : op->local.places;
+    r->fresh = op->local.places;
     r->attached = j->attached;
 }
 
@@ -32,7 +30,7 @@ void ut_op_ranks_account(const ut_job *j, const ut_op *op, ut_receipt *ret)
         const uint16_t in = r ? r->fresh & ut_job_places_of(j, h) : 0;
         const bool failed = r && r->flags & UT_RECORD_FAILED; /* perhaps before it had any weight */
         const bool fits = in && __builtin_popcount(in) == r->weight;
-        if (in && (failed || fits || ut_planted(UT_PLANT_ALL_RANKS_TOLD)))
+        if (in && (failed || fits))
             fill_row(j, h, in, r->attached, &ret->peer[h]);
         else if (!ut_job_host_is_up(j, h))
             fill_row(j, h, 0, 0, &ret->peer[h]);

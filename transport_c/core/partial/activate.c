@@ -8,7 +8,6 @@
  * leaves out: joining that would spend what its ranks have given on a result that nobody else gets.
  */
 #include "core/base/mix.h"
-#include "core/base/plant.h"
 #include "core/partial/coded.h"
 #include "core/partial/picks.h"
 
@@ -75,8 +74,6 @@ static bool trainer_of(const ut_job *j, uint32_t rank, uint32_t *ret_host, uint3
 /* A rank of this host is among the |n| that are drawn of those that have a trainer, and it is ready. */
 static bool is_picked(const ut_job *j, uint64_t seq, uint32_t n, uint16_t ready)
 {
-    if (ut_planted(UT_PLANT_PARTIAL_ANYBODY_PICKED))
-        n = j->world;
     draws d = draws_of(j->config.options.policy_seed, seq, j->world);
     uint32_t rank, host, place;
     for (uint32_t found = 0; found < n && next_draw(&d, &rank);) {
@@ -92,8 +89,6 @@ static bool is_picked(const ut_job *j, uint64_t seq, uint32_t n, uint16_t ready)
 /* Ranks that are ready on all hosts, against those that it takes. */
 static bool is_quorum(const ut_job *j, uint64_t seq, uint32_t k, uint16_t ready)
 {
-    if (ut_planted(UT_PLANT_PARTIAL_QUORUM_OF_ONE))
-        k = 1;
     uint32_t sum = (uint32_t)__builtin_popcount(ready), alive = (uint32_t)__builtin_popcount(ut_gifts_present(j));
     for (uint32_t h = 0; h < j->config.hosts; h++) {
         const ut_record *r = &j->claims[h].record[seq % UT_OPS_MAX];
@@ -210,7 +205,7 @@ static void tell_ready(ut_job *j, uint64_t seq, const ut_policy_set *set, ut_ns 
  */
 static ut_ns waits_until(const ut_job *j, uint32_t tau, ut_ns since, ut_ns end)
 {
-    if (ut_planted(UT_PLANT_PARTIAL_NO_TAU) || !ut_gifts_overdue(j, tau))
+    if (!ut_gifts_overdue(j, tau))
         return 0;
     ut_ns time = end == UT_NEVER ? 10 * UT_SECOND : end > since ? end - since : 0;
     return since + time / 4;

@@ -2,7 +2,6 @@
  *
  * Coded jobs: what the rank of this host gives to a step, and how its calls for the results of steps are answered.
  */
-#include "core/base/plant.h"
 #include "core/partial/answer.h"
 #include "core/partial/coded.h"
 
@@ -65,7 +64,7 @@ static ut_step_result *result_of(const ut_job *j, uint64_t step)
 {
     for (unsigned k = 0; k < UT_OPS_MAX; k++) {
         ut_step_result *r = &j->partial->coded->result[k];
-        if (r->there && (r->step == step || ut_planted(UT_PLANT_CODED_OTHER_RESULT)))
+        if (r->there && r->step == step)
             return r;
     }
     return NULL;
@@ -87,7 +86,7 @@ void ut_coded_asks_no_more(const ut_job *j)
 static void drop_gift(ut_rank_gifts *r, const ut_submission *x)
 {
     if (r->waiting.there && r->waiting.number == x->op_seq)
-        r->waiting.there = ut_planted(UT_PLANT_CODED_OTHER_STEP);
+        r->waiting.there = false;
 }
 
 static ut_receipt behind(const ut_job *j, const ut_submission *x)
@@ -164,8 +163,7 @@ const ut_submission *ut_coded_take(ut_job *j, ut_op *op)
     j->partial->announce = false;
     j->partial->coded->result[op->seq % UT_OPS_MAX].there = false; /* its memory is the new op's */
     r->state = UT_SLOT_NULL;
-    bool its = r->waiting.said.oldest_step == op->what.step || ut_planted(UT_PLANT_CODED_OTHER_STEP);
-    if (!r->waiting.there || !its)
+    if (!r->waiting.there || r->waiting.said.oldest_step != op->what.step)
         return NULL;
     r->in_op = r->waiting;
     r->waiting.there = false;

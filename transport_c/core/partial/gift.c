@@ -7,7 +7,6 @@
  * Results lie in the memory of the op that made them until a later op ends or takes that memory, so that whoever comes
  * late still gets the newest.
  */
-#include "core/base/plant.h"
 #include "core/partial/answer.h"
 #include "core/partial/coded.h"
 
@@ -38,8 +37,6 @@ uint16_t ut_gifts_present(const ut_job *j)
 
 uint16_t ut_gifts_ready(const ut_job *j, uint64_t seq)
 {
-    if (ut_planted(UT_PLANT_PARTIAL_LEFTOVERS_START))
-        seq = 0;
     uint16_t mask = 0;
     for (uint32_t i = 0; i < j->config.local_ranks; i++) {
         const ut_gift *g = &j->partial->rank[i].waiting;
@@ -126,7 +123,7 @@ void ut_gift_tell_numbers(ut_job *j, const ut_rank_gifts *r)
     uint64_t freed = r->given;
     if (r->waiting.there)
         freed = UT_MIN2(freed, r->waiting.number);
-    if (r->in_op.there && !ut_planted(UT_PLANT_PARTIAL_FREED_EARLY))
+    if (r->in_op.there)
         freed = UT_MIN2(freed, r->in_op.number);
     j->host->tell(j->host->context, r->session, r->taken, freed, j->partial->results);
 }
@@ -139,8 +136,6 @@ static int give(const ut_job *j, ut_rank_gifts *r, const ut_waiting *call, ut_ns
     const ut_submission *x = &call->submission;
     bool replace = x->flags & UT_SUBMIT_REPLACE;
     r->given = x->op_seq + 1;
-    if (ut_planted(UT_PLANT_PARTIAL_NEVER_OVERTAKEN))
-        replace = replace && r->waiting.there;
     if (r->waiting.there != replace)
         return replace ? UT_ERR_SEQUENCE : UT_ERR_EXISTS;
     bool nowait = x->flags & UT_SUBMIT_NOWAIT;
@@ -208,10 +203,10 @@ const ut_submission *ut_gifts_take(ut_job *j, ut_op *op)
                 r->absent = r->absent < tau ? r->absent + 1 : 0;
             continue;
         }
-        bool stale = r->waiting.given_for < op->seq && !ut_planted(UT_PLANT_PARTIAL_STALE_IS_FRESH);
+        bool stale = r->waiting.given_for < op->seq;
         r->in_op = r->waiting;
         r->waiting.spent = true;
-        r->waiting.there = (r->waiting.said.flags & UT_SUBMIT_STICKY) || ut_planted(UT_PLANT_PARTIAL_TAKEN_TWICE);
+        r->waiting.there = r->waiting.said.flags & UT_SUBMIT_STICKY;
         r->absent = 0;
         r->taken = UT_MAX2(r->taken, r->in_op.number + 1);
         r->state = stale ? UT_SLOT_STALE : UT_SLOT_FRESH;

@@ -4,7 +4,6 @@
  * receipt says. coded_send.c has what is sent. In a tree the root alone decides whether the op fails.
  */
 #include "core/base/bits.h"
-#include "core/base/plant.h"
 #include "core/partial/coded.h"
 
 static const ut_coded_sums *sums_of(const ut_job *j)
@@ -240,8 +239,6 @@ static bool hear(ut_job *j, uint32_t host, const ut_record *r)
 void ut_coded_host_connects(const ut_job *j, uint32_t host)
 {
     struct ut_coded *c = j->partial->coded;
-    if (ut_planted(UT_PLANT_HOSTILE_CODED_TOLD))
-        return;
     c->told[host] = 0;
     c->elsewhere = over_elsewhere(j);
 }
@@ -249,10 +246,6 @@ void ut_coded_host_connects(const ut_job *j, uint32_t host)
 /* All that this host adds up is there: nothing of stage 1 need be sent to it any more. */
 static bool has_enough(const ut_op *op)
 {
-    uint32_t chunk = op->plan.schedule.own;
-    if (ut_planted(UT_PLANT_CODED_ENOUGH_EARLY) && chunk != UT_CHUNK_NONE &&
-        op->fold.ready[0][chunk] + 1 + op->fold.first[chunk] == op->fold.first[chunk + 1])
-        return true;
     return ut_fold_own_done(&op->fold);
 }
 

@@ -10,7 +10,6 @@
 #ifndef UT_CONN_H
 #define UT_CONN_H
 
-#include "core/base/plant.h"
 #include "core/path/cc.h"
 #include "core/path/mtu.h"
 #include "core/path/sent.h"
@@ -201,7 +200,7 @@ bool ut_conn_stash(ut_conn *c, const uint8_t *packet, size_t len);
 /* Lets the next feedback be sent at |at| or earlier. */
 static inline void ut_conn_speak_at(ut_conn *c, ut_ns at)
 {
-    c->say.at = UT_MIN2(c->say.at, at + (ut_planted(UT_PLANT_JUDGED_FEEDBACK_LATE) ? 2 * UT_MS : 0));
+    c->say.at = UT_MIN2(c->say.at, at);
 }
 /* The last data goes to the peer for now: what is to be told soon goes with it, once all data has gone that may go. */
 void ut_conn_answer_along(ut_conn *c, ut_ns now);

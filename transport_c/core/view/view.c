@@ -2,7 +2,6 @@
 #include "core/view/view.h"
 
 #include "core/base/bits.h"
-#include "core/base/plant.h"
 
 enum {
     AHEAD = 2 * UT_OPS_MAX, /* no host can be that far ahead of another that still takes part */
@@ -176,15 +175,12 @@ static uint64_t wanted_owners(const ut_view *v, const ut_view_here *here)
     uint64_t present = here->up | ut_bit(here->self), back = (here->up & v->follow) | ut_bit(here->self);
     uint64_t gone = ~present & (v->joined && v->opened == UT_OPS_MAX ? v->all : here->lost);
     gone = least_held(v, gone & after & ~waiting(v->retry, gone, next_open) & ~waiting(v->keep, gone, next_open));
-    gone = ut_planted(UT_PLANT_OWNERS_STAY) ? 0 : gone;
-    back = ut_planted(UT_PLANT_OWNERS_COME_NOT_BACK) ? 0 : back;
     return (after & ~gone) | back | (next_open >= v->plan.from + UT_OPS_MAX ? held(v, here->up) & ~after : 0);
 }
 
 /* Nobody of |hosts| is |present|, nor to be kept. */
 static bool may_leave(const ut_view *v, uint64_t hosts, uint64_t present, uint64_t next_open)
 {
-    hosts = ut_planted(UT_PLANT_HOSTILE_OWNERS) ? 0 : hosts;
     return !(hosts & present) && !waiting(v->keep, hosts, next_open);
 }
 
@@ -267,8 +263,6 @@ void ut_view_hear(ut_view *v, uint32_t host, const ut_view_claim *word, const ut
     uint64_t present = here->up | ut_bit(here->self);
     present |= !v->joined && next_open < COMING ? ~v->met : 0;
     v->told = true;
-    if (ut_planted(UT_PLANT_HOSTILE_DECIDER) && host < here->self)
-        present = 0;
     if (!unsure) {
         p.after.owners |= ours->after.owners & ~at.owners & present; /* two may take somebody in at once */
         if (!later(&p, ours) || (under_way && p.from > v->latest) || (!under_way && same(&p.after, &ours->after)) ||

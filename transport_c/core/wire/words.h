@@ -7,7 +7,6 @@
 #ifndef UT_WORDS_H
 #define UT_WORDS_H
 
-#include "core/base/plant.h"
 #include "core/wire/packets.h"
 
 enum { UT_WORD_KIND, UT_WORD_NUMBER, UT_WORD_OP, UT_WORD_ULTIMA };
@@ -49,7 +48,7 @@ static inline bool ut_is_spoilt(const uint8_t *packet, uint32_t crc, enum ut_che
 {
     uint32_t its;
     memcpy(&its, packet + UT_CHECKSUM_AT, sizeof its);
-    return check == UT_CHECK_SUM && crc != __builtin_bswap32(its) && !ut_planted(UT_PLANT_NO_CRC);
+    return check == UT_CHECK_SUM && crc != __builtin_bswap32(its);
 }
 
 #endif
