@@ -65,7 +65,7 @@ def test_tokens__of_one_user_are_bounded() -> None:
     tokens = Tokens(lambda: now[0])
     for _ in range(TOKENS_PER_UID_MAX):
         tokens.give(5)
-    with pytest.raises(ResourceExhausted, match=f"uid 5 has {TOKENS_PER_UID_MAX} tokens"):
+    with pytest.raises(ResourceExhausted, match=f"uid 5 has {TOKENS_PER_UID_MAX} unused tokens"):
         tokens.give(5)
     tokens.give(6)
     now[0] += TOKEN_SECONDS
