@@ -56,7 +56,7 @@ EXACT = ["-ffp-contract=off"]
 COMPILE = ["-O3", "-std=gnu11", "-Wall", "-Wextra", "-pthread", "-UNDEBUG", "-fvisibility=hidden"]
 COMPILE += [*EXACT, *HARDEN_COMPILE, *ALIGN]
 
-HEADERS = ("core/account/join.h", "udp/driver.h", "kernels/kernels.h", "kernels/sparse.h")
+HEADERS = ("core/account/join.h", "core/face/lanes.h", "udp/driver.h", "kernels/kernels.h", "kernels/sparse.h")
 CDEFS = (HERE / "engine.cdef.h", HERE / "kernels.cdef.h")
 ffibuilder = FFI()
 for cdef in CDEFS:

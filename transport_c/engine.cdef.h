@@ -231,14 +231,24 @@ typedef struct ut_completion_ring {
     ut_receipt entries[64];
 } ut_completion_ring;
 
-/* The trainer's side; and the engine's, for the client's fake daemon. */
-int ut_ring_submit(ut_submission_ring *submissions, const ut_completion_ring *completions, const ut_submission *entry);
-int ut_ring_take_completion(ut_submission_ring *submissions, const ut_completion_ring *completions, ut_receipt *ret);
+/* The engine's side, which tests play. */
 int ut_ring_take_submission(const ut_submission_ring *submissions, ut_completion_ring *completions, uint64_t *taken,
                             ut_submission *ret);
 int ut_ring_complete(const ut_submission_ring *submissions, ut_completion_ring *completions, uint64_t *written,
                      const ut_receipt *receipt);
 void ut_receipt_join(ut_receipt *ret, const ut_receipt *const *portion, unsigned portions);
+
+/* ---- core/face/lanes.h: the trainer's side of all lanes ---- */
+
+#define UT_LANES_EARLY ...
+typedef struct ut_lanes ut_lanes;
+size_t ut_lanes_bytes(uint32_t portions, uint32_t hosts);
+ut_lanes *ut_lanes_init(void *memory, uint32_t lanes, uint32_t portions, uint32_t hosts, uint64_t first);
+void ut_lanes_ring(ut_lanes *l, uint32_t lane, ut_submission_ring *submissions, const ut_completion_ring *completions);
+uint32_t ut_lanes_portions(const ut_lanes *l, unsigned collective, uint64_t bytes);
+bool ut_lanes_room(const ut_lanes *l, uint64_t op_seq, uint32_t portions);
+uint32_t ut_lanes_submit(ut_lanes *l, const ut_submission *call);
+int ut_lanes_take(ut_lanes *l, ut_receipt *ret);
 
 /* ---- core/face/engine.h, core/base/options.h, core/base/host.h, core/wire/burst.h ---- */
 
@@ -309,6 +319,7 @@ typedef struct ut_event {
     uint64_t a, b, c, d, e;
     uint64_t at;
 } ut_event;
+void ut_event_join(ut_event *ret, const ut_event *portion, unsigned portions);
 
 typedef struct ut_stats {
     /* generated: ut_stats (schema/) */

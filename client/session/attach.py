@@ -110,18 +110,26 @@ class DaemonConnector:
             lanes = pairs[: answer.lanes]  # the daemon may have more than the job
             hosts = tuple(Host(host.index, host.address, tuple(host.ranks), host.grpc_port) for host in answer.hosts)
             undo.pop_all()
-            submit_fds = tuple(fds[4::3][: len(lanes)])
-            for fd in {*fds} - {fds[1], *submit_fds}:
+            bells = fds[4::3][: len(lanes)]
+            for fd in {*fds} - {fds[1], *bells}:
                 os.close(fd)
             bell = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, fileno=fds[1])
             session, ticket = answer.session, str(reply["ticket"])
             options = job_options.words(answer.options)
             partial = options.get("policy", "none") != "none"
             return Attachment(
-                rings=rings.NativeRings(lanes, hosts, settings.rank, settings.world_size, partial),
+                rings=rings.NativeRings(
+                    lanes,
+                    hosts,
+                    settings.rank,
+                    settings.world_size,
+                    next_op_seq=answer.next_op_seq,
+                    portions=answer.portions or 1,
+                    bells=bells,
+                    partial=partial,
+                ),
                 arena=Arena(arena),
                 lifeline=lifeline,
-                submit_fds=submit_fds,
                 bell=bell,
                 hosts=hosts,
                 host_index=answer.host_index,
@@ -130,7 +138,6 @@ class DaemonConnector:
                 bucket_bytes_max=answer.bucket_bytes_max,
                 leave=lambda timeout_s: _leave(settings.socket, session, ticket, timeout_s),
                 options=options,
-                portions=answer.portions or 1,
                 sparse=not partial and options.get("algorithm") == "tar" and options.get("deterministic") == "no",
             )
 

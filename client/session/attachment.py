@@ -3,15 +3,17 @@
 
 from __future__ import annotations
 
-import os
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ultima.base.receipt import Host, Receipt
 from ultima.session.arena import Arena
 from ultima.settings.config import Settings
+
+if TYPE_CHECKING:
+    from ultima.session.op import Op
 
 # How much later than the deadline the waiting side gives up, and the share of the time that the engine gets.
 GRACE_NS = 50_000_000
@@ -45,38 +47,6 @@ class Completion(NamedTuple):
         return self.op_seq if self.call_seq < 0 else self.call_seq
 
 
-@dataclass(slots=True)
-class Submission:
-    """One request, as it stands in a submission ring: struct ut_submission. Offsets are bytes into the arena, words are
-    numbers of words.py, the deadline is in CLOCK_MONOTONIC nanoseconds."""
-
-    op_seq: int
-    src: int
-    dst: int
-    count: int
-    deadline_ns: int
-    dtype: int
-    redop: int
-    mode: int
-    flags: int = 0
-    collective: int = 0
-    root: int = 0
-    wanted: int = 0
-    """In partial jobs: the first op whose result is taken."""
-    steps: tuple[int, int] = (0, 0)
-    """In partial jobs: the oldest and the newest step in what is given."""
-    entries: int = 0
-    """In sparse allreduces: indices in what is given. The values follow them."""
-    group: int = 0
-    """In sparse allreduces: elements that share an index."""
-    form: int = 0
-    hint: int = 0
-    portions: int = 1
-    """Into how many it is split, one for each lane: `op_seq` is a multiple of their number."""
-    skipped: int = 0
-    """How many numbers before `op_seq` no rank uses."""
-
-
 class SlotWords(NamedTuple):
     """What a partial job's engine tells besides completions (`ut_completion_ring`). Numbers of submissions plus one."""
 
@@ -89,15 +59,27 @@ class SlotWords(NamedTuple):
 
 
 class Rings(Protocol):
-    """Both rings of each lane of a session. Not thread-safe."""
+    """The way of a session's ops to the engine and back. Not thread-safe."""
 
-    def submit(self, submission: Submission) -> bool:
-        """Writes one request into the ring of its lane, or its portions into those of all lanes. False when 64 are
-        outstanding there."""
+    @property
+    def lanes(self) -> int:
+        """Threads of the daemon that share the job's ops."""
+        ...
+
+    def portions_of(self, op: Op) -> int:
+        """Into how many portions the engine's threads are to do it; the same on all ranks that call the same."""
+        ...
+
+    def have_room(self, op: Op) -> bool:
+        """Whether an op with a number can be submitted now: at most 64 are outstanding in its lane."""
+        ...
+
+    def submit(self, op: Op) -> bool:
+        """Asks the engine for an op that has its number and its place in the arena. False where there was no room."""
         ...
 
     def take(self) -> Completion | None:
-        """The next completion of any lane, or None. Those of two lanes may come in another order than their ops."""
+        """The next completion, or None. They may come in another order than their ops."""
         ...
 
     def words(self) -> SlotWords:
@@ -106,6 +88,10 @@ class Rings(Protocol):
 
     def after_fork(self) -> None:
         """In a forked child: gives up the mappings."""
+        ...
+
+    def close(self) -> None:
+        """Gives back what only submitting needs."""
         ...
 
 
@@ -117,8 +103,6 @@ class Attachment:
     arena: Arena
     lifeline: socket.socket
     """Hangs up when the daemon dies."""
-    submit_fds: tuple[int, ...]
-    """An eventfd per lane of the job, that of op s at s mod lanes: written after each submission to it."""
     bell: socket.socket
     """Readable when there are completions: a byte or more, which say nothing else."""
     hosts: tuple[Host, ...]
@@ -132,15 +116,12 @@ class Attachment:
     """Of the job, in words."""
     sparse: bool = False
     """Whether the daemon sums sparse contributions."""
-    portions: int = 1
-    """Into how many a large op of the job is split: 1, or one for each lane."""
 
     def close(self) -> None:
         """Hangs up. The arena stays as long as something holds memory of it."""
         self.lifeline.close()
         self.bell.close()
-        for fd in self.submit_fds:
-            os.close(fd)
+        self.rings.close()
 
 
 class Connector(Protocol):

@@ -17,8 +17,7 @@ from collections.abc import Callable, Iterable
 from ultima.base.errors import DaemonError, DeadlineExceeded, JoinTimeout, UltimaError
 from ultima.base.receipt import Host
 from ultima.base.words import MODES
-from ultima.session.attachment import Attachment
-from ultima.session.lanes import Lanes
+from ultima.session.attachment import Attachment, Rings
 from ultima.session.notes import hear
 from ultima.session.op import Op, OpState
 
@@ -45,15 +44,14 @@ class Away:
             return None
         return self.ops[0].seq if self.ops else self._next_seq
 
-    def answer(self, op: Op, portions: int) -> bool:
+    def answer(self, op: Op) -> bool:
         """Ends a bounded op that was called meanwhile, and whose time is over, as one that came too late. False if an
         earlier one must come first."""
         self.expire(op.expires_ns)
         if self.ops or self._told or time.monotonic_ns() > self.until_ns or op.mode == MODES["reliable"]:
             return False
-        seq = self._next_seq + -self._next_seq % portions
-        op.answer_alone(seq, self._hosts, self._rank)
-        self._next_seq = seq + portions
+        self._next_seq = op.take_number(self._next_seq)
+        op.answer_alone(op.seq, self._hosts, self._rank)
         return True
 
     def expire(self, by_ns: int) -> None:
@@ -102,7 +100,7 @@ class Following:
     rank: int
     _attachment: Attachment
     _lock: threading.Lock
-    _lanes: Lanes
+    _rings: Rings
     _partial: bool
 
     def __init__(self, follow: Callable[[int], object] | None) -> None:
@@ -153,7 +151,8 @@ class Following:
         """While the daemon is away: ends a bounded op as for a rank that calls too late. False if that cannot be."""
         with self._lock:
             op.owner = self
-            return self.away is not None and self.away.answer(op, self._lanes.portions_of(op))
+            op.portions = self._rings.portions_of(op)
+            return self.away is not None and self.away.answer(op)
 
     def _leaves_word(self) -> bool:
         """Whether the daemon has said that it goes and comes back, and there is somebody to follow it."""

@@ -46,7 +46,7 @@ from ultima.base.words import (
     field_value,
 )
 from ultima.session.arena import Arena, Block
-from ultima.session.attachment import Completion, Submission
+from ultima.session.attachment import Completion
 
 WITHOUT_RESULT = (STATUS_EMPTY, STATUS_OVERTAKEN, STATUS_BEHIND)
 
@@ -261,35 +261,12 @@ class Op:
         """Where the target begins in staging memory that holds the source before it: a multiple of 8."""
         return -(-self.source.nbytes // 8) * 8
 
-    def sparse_words(self) -> tuple[int, int, int, int]:
-        """What a submission says of a sparse allreduce: entries, group, form and hint."""
-        call = self.layout.sparse
-        return (call.entries, call.group, call.form, call.hint) if call else (0, 0, 0, 0)
+    def take_number(self, next_seq: int) -> int:
+        """Takes the first number from `next_seq` on that it may have, and returns the one that follows it.
 
-    def submission(self, skipped: int) -> Submission:
-        """What the engine is asked, once the op has its number and its place in the arena."""
-        entries, group, form, hint = self.sparse_words()
-        return Submission(
-            op_seq=self.seq,
-            src=self.src,
-            dst=self.dst,
-            count=self.count,
-            deadline_ns=self.deadline_ns,
-            dtype=self.kind.code,
-            redop=self.redop,
-            mode=self.mode,
-            flags=self.flags,
-            collective=self.layout.collective,
-            root=self.layout.root,
-            wanted=self.wanted,
-            steps=self.steps,
-            entries=entries,
-            group=group,
-            form=form,
-            hint=hint,
-            portions=self.portions,
-            skipped=skipped,
-        )
+        An op in portions has as many numbers, from a multiple of that; those before it no rank uses."""
+        self.seq = -(-next_seq // self.portions) * self.portions
+        return self.seq + self.portions
 
     def end(self, completion: Completion, hosts: tuple[Host, ...], rank: int) -> None:
         """Takes in what the engine says."""
@@ -383,7 +360,7 @@ class Op:
             "mode": self.mode,
             "agree": self.flags & AGREE,
             "divisor": self.flags & WORLD,
-            **dict(zip(("group", "form", "hint"), self.sparse_words()[1:], strict=True)),
+            **{name: getattr(self.layout.sparse, name, 0) for name in ("group", "form", "hint")},
         }
 
     def fail(self, failure: UltimaError) -> None:

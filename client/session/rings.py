@@ -7,31 +7,29 @@ that cross into C are allocated once. Not safe for several threads: the session 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 from ultima.base.native import ffi, lib
 from ultima.base.receipt import Host, Receipt
-from ultima.base.words import CULPRIT_NOBODY, DTYPE_BY_CODE, ERR_DESYNC, STATUS_FAILED
-from ultima.session.attachment import Completion, SlotWords, Submission
-from ultima.session.decode import agreed_op, decode_receipt, status_of
+from ultima.base.words import CULPRIT_NOBODY, STATUS_FAILED
+from ultima.session.attachment import Completion, SlotWords
+from ultima.session.decode import decode_receipt, status_of
 from ultima.session.memory import SharedMap
+from ultima.session.op import Op
 
 SUBMISSION_RING_BYTES: int = ffi.sizeof("ut_submission_ring")
 COMPLETION_RING_BYTES: int = ffi.sizeof("ut_completion_ring")
 _ROWS_AT: int = ffi.offsetof("ut_receipt", "peer")
 _ROW_BYTES: int = ffi.sizeof("ut_receipt_peer")
-ALIGNED = 64
-"""Elements that a portion is a multiple of, but for the last: no cache line belongs to two."""
 
 
 class NativeRings:
-    """Both rings of each lane of one session, over mappings that are kept alive.
+    """Both rings of each lane of one session, over mappings that are kept alive: one engine to everybody else.
 
-    Op s of a job with n lanes goes into lane s mod n, and is number s / n there. A partial job has one lane, and its
-    submissions are numbered by themselves. A call that is split has a portion in each lane: their completions
-    become one here when the last has come.
+    The extension numbers ops in each lane, splits the large ones and joins their receipts (core/face/lanes.h).
     """
 
     def __init__(
@@ -40,107 +38,74 @@ class NativeRings:
         hosts: Sequence[Host],
         rank: int,
         world_size: int,
+        *,
+        next_op_seq: int = 0,
+        portions: int = 1,
+        bells: Sequence[int] = (),
         partial: bool = False,
     ) -> None:
+        """`portions`: into how many a large op is split, 1 or one for each lane. `bells`: of each lane the eventfd that
+        wakes its engine; they are closed here. A partial job has one lane, and its submissions have their own numbers.
+        """
         self._maps = [mapping for lane in lanes for mapping in lane]
-        self._lanes = [
-            (
-                ffi.cast("ut_submission_ring *", submissions.address),
-                ffi.cast("ut_completion_ring *", completions.address),
-            )
-            for submissions, completions in lanes
-        ]
-        self._turn = 0
+        self.lanes = len(lanes)
+        self._memory = ffi.new("uint64_t[]", -(-lib.ut_lanes_bytes(portions, len(hosts)) // 8))
+        self._lanes = lib.ut_lanes_init(self._memory, self.lanes, portions, len(hosts), next_op_seq)
+        for lane, (submissions, completions) in enumerate(lanes):
+            rings = ffi.cast("ut_submission_ring *", submissions.address), _completions(completions)
+            lib.ut_lanes_ring(self._lanes, lane, *rings)
+        self._told = _completions(lanes[0][1])
+        self._bells = list(bells)
         self._partial = partial
         self._usable = True
         self._entry = ffi.new("ut_submission *")
         self._raw = ffi.new("ut_receipt *")
-        # Of calls that are split, by their number: the receipts of the portions that have ended.
-        self._portions: dict[int, dict[int, Any]] = {}
         self._hosts = tuple(hosts)
         self._rank = rank
         self._world_size = world_size
 
-    def submit(self, submission: Submission) -> bool:
+    def portions_of(self, op: Op) -> int:
         """See `Rings`."""
-        entry, portions = self._entry, submission.portions
-        lanes = len(self._lanes)
-        self._fill(submission)
-        if portions == 1:
-            entry.op_seq, lane = divmod(submission.op_seq, lanes)
-            entry.portion = entry.skipped = 0
-            return lib.ut_ring_submit(*self._lanes[lane], entry) == 0
-        width = DTYPE_BY_CODE[submission.dtype].itemsize
-        each = -(-submission.count // portions // ALIGNED) * ALIGNED
-        for portion in range(portions):
-            first = min(portion * each, submission.count)
-            entry.op_seq, lane = divmod(submission.op_seq + portion, lanes)
-            entry.src = submission.src + first * width
-            entry.dst = submission.dst + first * width
-            entry.count = min(each, submission.count - first)
-            entry.portion = portions << 4 | portion
-            # Numbers that are left free end just before those of the portions, so they lie in the last lanes.
-            entry.skipped = int(portion >= portions - submission.skipped)
-            if lib.ut_ring_submit(*self._lanes[lane], entry):
-                return False
-        return True
+        return int(lib.ut_lanes_portions(self._lanes, op.layout.collective, op.nbytes))
 
-    def _fill(self, submission: Submission) -> None:
-        entry = self._entry
-        entry.src = submission.src
-        entry.dst = submission.dst
-        entry.count = submission.count
-        entry.deadline_ns = submission.deadline_ns
-        entry.dtype = submission.dtype
-        entry.redop = submission.redop
-        entry.mode = submission.mode
-        entry.flags = submission.flags
-        entry.collective = submission.collective
-        entry.root = submission.root
-        entry.wanted = submission.wanted
-        entry.oldest_step, entry.newest_step = submission.steps
-        if submission.group:  # as ut_submission_entries and its neighbours read them
-            entry.wanted, entry.oldest_step = submission.entries, submission.hint
-            entry.newest_step = submission.group | submission.form << 16
+    def have_room(self, op: Op) -> bool:
+        """See `Rings`."""
+        return bool(lib.ut_lanes_room(self._lanes, op.seq, op.portions))
+
+    def submit(self, op: Op) -> bool:
+        """See `Rings`."""
+        entry, layout, portions = self._entry, op.layout, op.portions
+        entry.op_seq = op.seq
+        entry.src = op.src
+        entry.dst = op.dst
+        entry.count = op.count
+        entry.deadline_ns = op.deadline_ns
+        entry.dtype = op.kind.code
+        entry.redop = op.redop
+        entry.mode = op.mode
+        entry.flags = op.flags
+        entry.collective = layout.collective
+        entry.root = layout.root
+        entry.portion = portions << 4 if portions > 1 else 0
+        sparse = layout.sparse
+        if sparse is None:
+            entry.wanted = op.wanted
+            entry.oldest_step, entry.newest_step = op.steps
+        else:  # as ut_submission_entries and its neighbours read them
+            entry.wanted, entry.oldest_step = sparse.entries, sparse.hint
+            entry.newest_step = sparse.group | sparse.form << 16
+        woken = lib.ut_lanes_submit(self._lanes, entry)
+        for lane, bell in enumerate(self._bells):
+            if woken >> lane & 1:
+                os.eventfd_write(bell, 1)
+        return bool(woken)
 
     def take(self) -> Completion | None:
-        """The next completion, or None; lane by lane in turn."""
-        raw = self._raw
-        while self._take_next():
-            if not raw.portion or self._join():
-                return self._completion()
-            if raw.error == ERR_DESYNC:  # the other portions may have nobody to meet, and wait for their deadline
-                raw.op_seq -= raw.portion % 16
-                return self._completion()._replace(early=True)
-        return None
+        """See `Rings`."""
+        found = lib.ut_lanes_take(self._lanes, self._raw)
+        return self._completion(found == lib.UT_LANES_EARLY) if found else None
 
-    def _take_next(self) -> bool:
-        """The next receipt of a lane, with the job's numbers of ops."""
-        raw, lanes = self._raw, len(self._lanes)
-        for _ in range(lanes):
-            lane = self._turn
-            self._turn = (lane + 1) % lanes
-            if lib.ut_ring_take_completion(*self._lanes[lane], raw) == 1:
-                agreed = agreed_op(raw.op_seq, raw.agreed_seq)
-                raw.op_seq = raw.op_seq * lanes + lane
-                raw.agreed_seq = (agreed * lanes + lane) % 2**32 if agreed is not None else raw.op_seq % 2**32
-                return True
-        return False
-
-    def _join(self) -> bool:
-        """Puts the receipt of a portion aside; with the last of them, makes one of all."""
-        raw = self._raw
-        portions, at = divmod(raw.portion, 16)
-        first = raw.op_seq - at
-        rest = self._portions.setdefault(first, {})
-        rest[at] = ffi.new("ut_receipt *", raw[0])
-        if len(rest) < portions:
-            return False
-        del self._portions[first]
-        lib.ut_receipt_join(raw, [rest[number] for number in range(portions)], portions)
-        return True
-
-    def _completion(self) -> Completion:
+    def _completion(self, early: bool) -> Completion:
         raw = self._raw
         culprit = raw.culprit
         return Completion(
@@ -154,6 +119,7 @@ class NativeRings:
             raw.call_seq if self._partial else -1,
             raw.status,
             bool(raw.lacks),
+            early,
         )
 
     def _receipt(self, raw: Any) -> Receipt:
@@ -173,14 +139,22 @@ class NativeRings:
         """See `Rings`. Plain reads: what follows from them is said to the engine, or done, long after."""
         if not self._usable:
             return SlotWords()
-        completions = self._lanes[0][1]
-        return SlotWords(completions.taken, completions.freed, completions.results)
+        return SlotWords(self._told.taken, self._told.freed, self._told.results)
 
     def after_fork(self) -> None:
         """In a forked child: the mappings are gone."""
         self._usable = False
         for mapping in self._maps:
             mapping.reserve_after_fork()
+
+    def close(self) -> None:
+        """See `Rings`."""
+        while self._bells:
+            os.close(self._bells.pop())
+
+
+def _completions(mapping: SharedMap) -> Any:
+    return ffi.cast("ut_completion_ring *", mapping.address)
 
 
 def _decode_copy(copied: bytes, hosts: Sequence[Host], rank: int, world_size: int) -> Receipt:

@@ -17,7 +17,6 @@ A session ends once: LOST (the daemon hung up, or numbering broke), CLOSED (by t
 from __future__ import annotations
 
 import contextlib
-import os
 import select
 import socket
 import threading
@@ -33,7 +32,6 @@ from ultima.session import forks
 from ultima.session.arena import Block
 from ultima.session.attachment import GRACE_NS, Attachment, SlotWords
 from ultima.session.away import Following
-from ultima.session.lanes import Lanes
 from ultima.session.notes import ended, tell
 from ultima.session.op import Op, OpState, failure_of
 from ultima.session.silence import Silence
@@ -81,7 +79,6 @@ class Session(Following):
         self._told: SlotWords | None = None
         """What the rings told at the end of the session."""
         self._flying: dict[int, Op] = {}
-        self._lanes = Lanes(len(attachment.submit_fds), attachment.portions, len(attachment.hosts))
         # Ended, with a result that still lies in staging memory.
         self._ended: deque[Op] = deque()
         self._poll = select.poll()
@@ -93,8 +90,8 @@ class Session(Following):
 
     @property
     def lanes(self) -> int:
-        """Number of lanes; op n goes through lane n modulo it."""
-        return len(self._lanes)
+        """See `Job.lanes`."""
+        return self._rings.lanes
 
     def look(self) -> SessionState:
         """The state, after a look whether the daemon hung up while nothing was under way and so nobody listened.
@@ -125,8 +122,7 @@ class Session(Following):
     # Submitting
 
     def start(self, op: Op) -> None:
-        """Numbers and submits an op; blocks while 64 of its lane are outstanding or the arena is full, until it
-        expires.
+        """Numbers and submits an op; blocks while the rings or the arena have no room for it, until it expires.
 
         Raises ResourceExhausted when it can never fit, and what `failure` says when the session has ended. An op that
         got no place in time ends the session too: the other ranks have used its number.
@@ -137,28 +133,24 @@ class Session(Following):
             raise self._overrun()
         try:
             op.owner = self
-            op.portions = self._lanes.portions_of(op)
-            skipped = -(self._next_seq - self._behind) % op.portions
-            op.seq = self._next_seq - self._behind + skipped
+            op.portions = self._rings.portions_of(op)
+            following = op.take_number(self._next_seq - self._behind)
             if self._behind:
                 op.answer_alone(op.seq, self.hosts, self.rank)
-                self._behind = max(0, self._next_seq - op.seq - op.portions)
+                self._behind = max(0, self._next_seq - following)
                 return
-            if not self._lanes.have_room(op):
+            if not self._rings.have_room(op):
                 self._wait_for_slot(op)
             self._stage(op)
             with self._lock:
                 self._check_open()
                 op.submitted_ns = time.monotonic_ns()
                 op.expires_ns = max(op.expires_ns, op.submitted_ns + GRACE_NS)  # it may have waited for room
-                if not self._rings.submit(op.submission(skipped)):
+                if not self._rings.submit(op):
                     self._lose("session", "a submission ring is full although fewer than 64 of its ops are outstanding")
                     raise self.failure()
-                self._next_seq = op.seq + op.portions
+                self._next_seq = following
                 self._flying[op.seq] = op
-                self._lanes.submitted(op)
-                for lane in self._lanes.of(op):
-                    os.eventfd_write(self._attachment.submit_fds[lane], 1)
         finally:
             self._order.release()
 
@@ -175,7 +167,7 @@ class Session(Following):
     def _wait_for_slot(self, op: Op) -> None:
         with self._lock:
             self._check_open()
-            ready = self._wait_for_room(lambda: self._lanes.have_room(op), op)
+            ready = self._wait_for_room(lambda: self._rings.have_room(op), op)
         if not ready:
             raise self._overrun()
 
@@ -380,7 +372,6 @@ class Session(Following):
                 self._flying[completion.number] = op
                 op.cut = going = True
                 continue
-            self._lanes.ended(op)
             op.end(completion, self.hosts, self.rank)
             if completion.error == ERR_CLOSED:
                 op.fail(DaemonLost("closing", f"op {op.seq}: the daemon is shutting down, or the job is being removed"))

@@ -28,7 +28,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from types import TracebackType
 from typing import Any
 
@@ -39,8 +38,9 @@ from ultima.base.errors import DaemonUnavailable, Desync, InvalidArgument, JoinR
 from ultima.base.receipt import Host
 from ultima.base.words import POLICY_BY_CODE, RING_ENTRIES
 from ultima.session.arena import Arena
-from ultima.session.attachment import Attachment, Completion, SlotWords, Submission
+from ultima.session.attachment import Attachment, Completion, SlotWords
 from ultima.session.memory import SharedMap
+from ultima.session.op import Op
 from ultima.settings import config, options
 from ultima.settings.config import Settings
 from ultima.testing.fake_coded import FakeCoded
@@ -201,7 +201,6 @@ class FakeDaemon:
         near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         near.setblocking(False)
         bell, rung = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        submit_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         with self._changed:
             old = self._sessions.get(settings.rank)
             if old is not None and old.alive():
@@ -216,7 +215,6 @@ class FakeDaemon:
                 rings=FakeRings(self, attached, mapping),
                 arena=Arena(mapping),
                 lifeline=near,
-                submit_fds=(submit_fd,),
                 bell=bell,
                 hosts=self.hosts,
                 host_index=self._host_of(settings.rank),
@@ -315,15 +313,24 @@ class FakeDaemon:
 class FakeRings:
     """The rings of one session with a FakeDaemon."""
 
+    lanes = 1
+
     def __init__(self, daemon: FakeDaemon, attached: FakeSession, mapping: SharedMap) -> None:
         self._daemon = daemon
         self._session = attached
         self._mapping = mapping
 
-    def submit(self, submission: Submission) -> bool:
+    def portions_of(self, op: Op) -> int:
         """See `ultima.session.attachment.Rings`."""
-        request = FakeSubmission(**asdict(submission), world_size=self._daemon.world_size)
-        return self._daemon.submitted(self._session, request)
+        return 1
+
+    def have_room(self, op: Op) -> bool:
+        """See `ultima.session.attachment.Rings`."""
+        return self._session.outstanding < RING_ENTRIES
+
+    def submit(self, op: Op) -> bool:
+        """See `ultima.session.attachment.Rings`."""
+        return self._daemon.submitted(self._session, FakeSubmission.of(op, self._daemon.world_size))
 
     def take(self) -> Completion | None:
         """See `ultima.session.attachment.Rings`."""
@@ -340,3 +347,6 @@ class FakeRings:
 
     def after_fork(self) -> None:
         """See `ultima.session.attachment.Rings`; the arena's mapping is looked after by the arena."""
+
+    def close(self) -> None:
+        """See `ultima.session.attachment.Rings`; there is nothing."""

@@ -33,7 +33,8 @@ from ultima.base.words import (
     MODES,
     OP_BY_CODE,
 )
-from ultima.session.attachment import Completion, SlotWords, Submission
+from ultima.session.attachment import Completion, SlotWords
+from ultima.session.op import Op
 
 # Parts of a submission that must be the same on all ranks, by the number of the field.
 _FIELDS: dict[int, Callable[[FakeSubmission], int]] = {
@@ -58,10 +59,38 @@ def digest(result: bytes) -> int:
 
 
 @dataclass(slots=True)
-class FakeSubmission(Submission):
-    """One request, and how many ranks its job has."""
+class FakeSubmission:
+    """One request, as it stands in a submission ring, and how many ranks its job has. Offsets are bytes into the arena."""
 
+    op_seq: int
+    src: int
+    dst: int
+    count: int
+    deadline_ns: int
+    dtype: int
+    redop: int
+    mode: int
+    flags: int
+    collective: int
+    root: int
+    wanted: int
+    steps: tuple[int, int]
+    entries: int
+    group: int
+    form: int
+    hint: int
     world_size: int = 1
+
+    @classmethod
+    def of(cls, op: Op, world_size: int) -> FakeSubmission:
+        """What an op asks for that has its number and its place in the arena."""
+        layout, sparse = op.layout, op.layout.sparse
+        return cls(
+            op.seq, op.src, op.dst, op.count, op.deadline_ns, op.kind.code, op.redop, op.mode, op.flags,
+            layout.collective, layout.root, op.wanted, op.steps,
+            *((sparse.entries, sparse.group, sparse.form, sparse.hint) if sparse else (0, 0, 0, 0)),
+            world_size=world_size,
+        )  # fmt: skip
 
     @property
     def agree(self) -> int:

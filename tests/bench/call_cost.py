@@ -26,8 +26,9 @@ from tests.bench.overhead import faces
 from ultima.base.native import ffi, lib
 from ultima.base.receipt import Host
 from ultima.session.arena import Arena
-from ultima.session.attachment import Attachment, Completion, SlotWords, Submission
+from ultima.session.attachment import Attachment, Completion, SlotWords
 from ultima.session.memory import SharedMap
+from ultima.session.op import Op
 from ultima.session.rings import COMPLETION_RING_BYTES, SUBMISSION_RING_BYTES, NativeRings
 from ultima.settings.config import Settings
 
@@ -47,7 +48,7 @@ class Answering:
     def __init__(self) -> None:
         self.played_ns = 0
         submissions, completions = _shared(SUBMISSION_RING_BYTES), _shared(COMPLETION_RING_BYTES)
-        self._ours = NativeRings([(submissions, completions)], HOSTS, 0, len(HOSTS))
+        self._ours = NativeRings([(submissions, completions)], HOSTS, 0, len(HOSTS), bells=(_bell(),))
         self._submissions = ffi.cast("ut_submission_ring *", submissions.address)
         self._completions = ffi.cast("ut_completion_ring *", completions.address)
         self._taken, self._written = ffi.new("uint64_t *"), ffi.new("uint64_t *")
@@ -59,9 +60,17 @@ class Answering:
         )
         self.bell, self._ringer = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
 
-    def submit(self, submission: Submission) -> bool:
+    lanes = 1
+
+    def portions_of(self, op: Op) -> int:
+        return self._ours.portions_of(op)
+
+    def have_room(self, op: Op) -> bool:
+        return self._ours.have_room(op)
+
+    def submit(self, op: Op) -> bool:
         """Hands the request in, and answers it."""
-        taken = self._ours.submit(submission)
+        taken = self._ours.submit(op)
         began = time.thread_time_ns()
         assert taken
         assert lib.ut_ring_take_submission(self._submissions, self._completions, self._taken, self._entry) == 1
@@ -79,6 +88,9 @@ class Answering:
 
     def after_fork(self) -> None:
         self._ours.after_fork()
+
+    def close(self) -> None:
+        self._ours.close()
 
 
 class Player:
@@ -100,7 +112,6 @@ class Player:
             rings=rings,
             arena=Arena(_shared(settings.arena_bytes)),
             lifeline=lifeline,
-            submit_fds=(os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC),),
             bell=rings.bell,
             hosts=HOSTS,
             host_index=0,
@@ -110,6 +121,10 @@ class Player:
             leave=lambda _seconds: None,
             options={"policy": "none"},
         )
+
+
+def _bell() -> int:
+    return os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 
 
 def _shared(nbytes: int) -> SharedMap:

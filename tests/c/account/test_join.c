@@ -178,6 +178,94 @@ static void join__digests_and_what_all_agree_on(void)
     CHECK_EQ(joined(&a, &b).agreed_seq, UINT32_MAX - 1);
 }
 
+static ut_event done(unsigned at, uint64_t status, uint64_t missing, uint32_t host, uint64_t trouble)
+{
+    return (ut_event){.kind = UT_EVENT_OP_DONE,
+                      .job = 3,
+                      .session = UINT32_MAX,
+                      .host = host,
+                      .op_seq = 4 + at,
+                      .a = status,
+                      .b = 5 + at,
+                      .c = missing,
+                      .d = 1000,
+                      .e = 4 << 8 | 1 << 16 | trouble << 24 | (uint64_t)ut_portion(at, 3) << 32};
+}
+
+/* Of three portions: what each says, and what is told of the call. */
+static void join__of_events_sums_and_the_worst(void)
+{
+    enum { NOBODY = UINT32_MAX };
+    static const struct {
+        struct {
+            uint32_t status, missing, host, trouble;
+        } portion[3], all;
+    } rows[] = {
+        {{{UT_COMPLETE, 0, NOBODY, 0}, {UT_COMPLETE, 0, NOBODY, 0}, {UT_COMPLETE, 0, NOBODY, 0}},
+         {UT_COMPLETE, 0, NOBODY, 0}},
+        {{{UT_PARTIAL, 10, 1, 2}, {UT_COMPLETE, 0, NOBODY, 0}, {UT_PARTIAL, 30, 2, 3}}, {UT_PARTIAL, 40, 2, 3}},
+        {{{UT_PARTIAL, 30, 1, 2}, {UT_PARTIAL, 30, 2, 3}, {UT_PARTIAL, 9, 0, 1}}, {UT_PARTIAL, 69, 1, 2}},
+        {{{UT_COMPLETE, 0, NOBODY, 0}, {UT_INSUFFICIENT, 30, 2, 3}, {UT_COMPLETE, 0, NOBODY, 0}},
+         {UT_PARTIAL, 30, 2, 3}},
+        {{{UT_INSUFFICIENT, 20, 2, 3}, {UT_INSUFFICIENT, 20, 1, 3}, {UT_INSUFFICIENT, 20, 1, 3}},
+         {UT_INSUFFICIENT, 60, 2, 3}},
+        {{{UT_PARTIAL, 900, 1, 2}, {UT_FAILED, 0, 2, 3}, {UT_FAILED, 50, 0, 1}}, {UT_FAILED, 950, 2, 3}},
+        {{{UT_PARTIAL, 900, 1, 2}, {UT_FAILED, 0, NOBODY, 7}, {UT_COMPLETE, 0, NOBODY, 0}},
+         {UT_FAILED, 900, NOBODY, 0}},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        ut_event portion[3], r;
+        for (unsigned at = 0; at < 3; at++)
+            portion[at] = done(at, rows[i].portion[at].status, rows[i].portion[at].missing, rows[i].portion[at].host,
+                               rows[i].portion[at].trouble);
+        ut_event_join(&r, portion, 3);
+        CHECK_EQ(r.a, rows[i].all.status);
+        CHECK_EQ(r.c, rows[i].all.missing);
+        CHECK_EQ(r.host, rows[i].all.host);
+        CHECK_HEX(r.e, 4 << 8 | 1 << 16 | (uint64_t)rows[i].all.trouble << 24);
+        CHECK_EQ(r.op_seq, 4);
+        CHECK_EQ(r.b, 7);
+        CHECK_EQ(r.d, 3000);
+    }
+}
+
+static void of_job__numbers_of_a_lane_become_the_jobs(void)
+{
+    static const struct {
+        uint32_t lanes, lane;
+        uint64_t seq;
+        uint32_t agreed;
+        uint64_t job_seq, job_agreed;
+    } rows[] = {
+        {1, 0, 7, 5, 7, 5},
+        {2, 1, 7, 7, 15, 15},
+        {2, 1, 7, 4, 15, 9},
+        {4, 3, 10, 12, 43, 51},
+        {2, 0, UINT64_C(1) << 31, (1u << 31) - 2, UINT64_C(1) << 32, (UINT64_C(1) << 32) - 4},
+        {4, 1, UINT64_C(1) << 32, UINT32_MAX, (UINT64_C(1) << 34) + 1, (UINT64_C(1) << 34) - 3},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        ut_receipt r = {.op_seq = rows[i].seq, .agreed_seq = rows[i].agreed};
+        ut_receipt_of_job(&r, rows[i].lane, rows[i].lanes);
+        CHECK_EQ(r.op_seq, rows[i].job_seq);
+        CHECK_EQ(r.agreed_seq, (uint32_t)rows[i].job_agreed);
+        CHECK_EQ(ut_lane_seq(r.op_seq, rows[i].lane, rows[i].lanes), rows[i].seq);
+    }
+}
+
+/* From each number on, the first op of each lane, against a search. */
+static void lane_seq__the_first_of_a_lane_from_a_number_on(void)
+{
+    for (uint32_t lanes = 1; lanes <= UT_LANES_MAX; lanes++)
+        for (uint32_t lane = 0; lane < lanes; lane++)
+            for (uint64_t from = 0; from < 20; from++) {
+                uint64_t op = from;
+                while (op % lanes != lane)
+                    op++;
+                CHECK_EQ(ut_job_seq(ut_lane_seq(from, lane, lanes), lane, lanes), op);
+            }
+}
+
 static void portion__bytes_that_exist(void)
 {
     unsigned valid = 0;
@@ -196,6 +284,9 @@ int main(int argc, char **argv)
     RUN(join__the_worst_portion_is_that_of_all);
     RUN(join__of_failed_portions_the_first_says_why);
     RUN(join__digests_and_what_all_agree_on);
+    RUN(join__of_events_sums_and_the_worst);
+    RUN(of_job__numbers_of_a_lane_become_the_jobs);
+    RUN(lane_seq__the_first_of_a_lane_from_a_number_on);
     RUN(portion__bytes_that_exist);
     return check_end();
 }

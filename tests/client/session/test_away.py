@@ -59,11 +59,12 @@ def test_expire__ends_bounded_ops_alone_and_none_behind_a_reliable_one() -> None
 def test_answer__numbers_what_is_called_meanwhile() -> None:
     left = away()
     first, second = op(-1), op(-1)
-    assert left.answer(first, 1) and left.answer(second, 2)
+    second.portions = 2
+    assert left.answer(first) and left.answer(second)
     assert (first.seq, second.seq, left.resume) == (9, 10, 12)
-    assert not left.answer(op(-1, "reliable"), 1), "it has to be whole"
-    assert not away(op(8, "reliable")).answer(op(-1), 1), "an earlier one comes first"
-    assert not away(seconds=-1).answer(op(-1), 1), "the daemon is not back in time"
+    assert not left.answer(op(-1, "reliable")), "it has to be whole"
+    assert not away(op(8, "reliable")).answer(op(-1)), "an earlier one comes first"
+    assert not away(seconds=-1).answer(op(-1)), "the daemon is not back in time"
 
 
 def test_fail__ends_all_that_was_called_after_it_and_the_rank_joins_as_any_other() -> None:

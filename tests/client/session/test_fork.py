@@ -91,12 +91,8 @@ def test_fork__arena_memory_is_not_in_the_child(pair: Pair) -> None:
 def test_fork__child_keeps_no_descriptor_of_the_session(pair: Pair) -> None:
     """With the child's copy of the socket open, the daemon would not see the parent die."""
     _, left, _ = pair
-    lifeline = left._connection.session._attachment.lifeline.fileno()
-    descriptors = (
-        lifeline,
-        *left._connection.session._attachment.submit_fds,
-        left._connection.session._attachment.bell.fileno(),
-    )
+    attachment = left._connection.session._attachment
+    descriptors = attachment.lifeline.fileno(), attachment.bell.fileno()
 
     def child() -> None:
         for fd in descriptors:

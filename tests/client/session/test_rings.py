@@ -2,17 +2,19 @@
 """The rings of the extension, with the engine's side played by the test."""
 
 import os
-from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from ultima._native import ffi, lib
 from ultima.base.receipt import Host, Slot, StageEnd, Status, Why
+from ultima.base.sparse_form import SparseCall
 from ultima.base.words import (
     ADAPTIVE,
     BFLOAT16,
     COLLECTIVES,
+    DTYPE_BY_CODE,
     ERR_DESYNC,
     GIVE,
     MODES,
@@ -24,8 +26,8 @@ from ultima.base.words import (
 )
 from ultima.base.words import WORLD as BY_WORLD
 from ultima.session import rings
-from ultima.session.attachment import Submission
 from ultima.session.memory import SharedMap
+from ultima.session.op import Layout, Op
 
 HOSTS = (Host(0, "10.0.0.1", (0, 1)), Host(1, "10.0.0.2", (2,)), Host(2, "10.0.0.3", (3, 4)))
 WORLD = 5
@@ -63,6 +65,29 @@ def pair() -> tuple[rings.NativeRings, EngineSide]:
     return rings.NativeRings([(submissions, completions)], HOSTS, 0, WORLD), EngineSide(submissions, completions)
 
 
+def op_of(
+    seq: int,
+    src: int = 0,
+    dst: int = 0,
+    count: int = 4,
+    deadline_ns: int = 99,
+    dtype: int = 1,
+    redop: int = 1,
+    mode: int = 1,
+    flags: int = 0,
+    collective: str = "allreduce",
+    root: int = 0,
+    portions: int = 1,
+    **said: Any,
+) -> Op:
+    """An op with its number and its place in the arena."""
+    array, kind = np.zeros(0, np.uint8), DTYPE_BY_CODE[dtype]
+    layout = Layout(COLLECTIVES[collective], count * kind.itemsize, root=root)
+    op = Op(array, array, array, kind, redop, mode, deadline_ns, deadline_ns, flags, layout, **said)
+    op.seq, op.src, op.dst, op.portions = seq, src, dst, portions
+    return op
+
+
 def raw_receipt(**fields: Any) -> Any:
     raw = ffi.new("ut_receipt *", {"hosts": 3, "culprit": 0xFFFF, "status": 1, **fields})
     for index, host in enumerate(HOSTS):
@@ -73,58 +98,69 @@ def raw_receipt(**fields: Any) -> Any:
 def test_submit__every_field_arrives(pair: tuple[rings.NativeRings, EngineSide]) -> None:
     ours, engine = pair
     assert engine.take() is None
-    assert ours.submit(Submission(7, 64, 128, 1000, 2**63 + 5, BFLOAT16.code, OPS["avg"], MODES["reliable"]))
+    assert ours.submit(op_of(0, 64, 128, 1000, 2**63 + 5, BFLOAT16.code, OPS["avg"], MODES["reliable"]))
     entry = engine.take()
-    assert (entry.op_seq, entry.src, entry.dst, entry.count, entry.deadline_ns) == (7, 64, 128, 1000, 2**63 + 5)
+    assert (entry.op_seq, entry.src, entry.dst, entry.count, entry.deadline_ns) == (0, 64, 128, 1000, 2**63 + 5)
     assert (entry.dtype, entry.redop, entry.mode) == (lib.UT_BFLOAT16, lib.UT_AVG, lib.UT_RELIABLE)
     assert (entry.flags, entry.portion, entry.skipped, entry.wanted, entry.oldest_step) == (0, 0, 0, 0, 0)
     assert entry.newest_step == 0
     assert (entry.collective, entry.root) == (lib.UT_ALLREDUCE, 0)
-    assert ours.submit(
-        Submission(8, 64, 128, 1000, 5, BFLOAT16.code, 0, MODES["reliable"], 0, COLLECTIVES["broadcast"], 2)
-    )
+    assert ours.submit(op_of(1, 64, 128, 1000, 5, BFLOAT16.code, 0, MODES["reliable"], 0, "broadcast", 2))
     entry = engine.take()
     assert (entry.redop, entry.collective, entry.root) == (0, lib.UT_BROADCAST, 2)
 
 
-def test_submit__a_split_call_in_all_lanes_and_its_completions_as_one() -> None:
-    """Portions of every lane count, with and without numbers that are left free before them; results in any order."""
-    for lanes in (2, 3, 4):
+def test_submit__sparse_words_stand_where_the_engine_reads_them(pair: tuple[rings.NativeRings, EngineSide]) -> None:
+    ours, engine = pair
+    op = op_of(0, collective="allreduce_sparse")
+    op.layout = op.layout._replace(sparse=SparseCall(entries=70, group=3, form=2, hint=60))
+    assert ours.submit(op)
+    entry = engine.take()
+    assert (entry.wanted, entry.oldest_step, entry.newest_step) == (70, 60, 3 | 2 << 16)
+
+
+def test_lanes__a_split_op_in_all_lanes_and_its_completions_as_one() -> None:
+    """How calls are split and joined is tested where it is done (tests/c/face/test_lanes.c); here, that ops reach it,
+    that the engines are woken, and that one receipt comes back under the op's number."""
+    for lanes in (2, 4):
         maps = [(shared(rings.SUBMISSION_RING_BYTES), shared(rings.COMPLETION_RING_BYTES)) for _ in range(lanes)]
-        ours, engines = rings.NativeRings(maps, HOSTS, 0, WORLD), [EngineSide(*each) for each in maps]
-        for skipped in range(lanes):
-            first, count = 5 * lanes, 1000 + skipped
-            asked = Submission(first, 64, 8192, count, 9, BFLOAT16.code, OPS["avg"], MODES["bounded"], ADAPTIVE)
-            assert ours.submit(replace(asked, portions=lanes, skipped=skipped))
-            at = 0
-            entries = [engine.take() for engine in engines]
-            for lane, entry in enumerate(entries):
-                assert (entry.op_seq, entry.portion) == (5, lanes << 4 | lane)
-                assert entry.skipped == (first - skipped <= 4 * lanes + lane < first)
-                assert (entry.src, entry.dst) == (64 + 2 * at, 8192 + 2 * at)
-                assert (entry.deadline_ns, entry.flags, entry.mode) == (9, ADAPTIVE, MODES["bounded"])
-                at += entry.count
-            assert at == count and all(entry.count % rings.ALIGNED == 0 for entry in entries[:-1])
-            assert max(entry.count for entry in entries) - entries[-1].count <= lanes * rings.ALIGNED
-            for lane in reversed(range(lanes)):
-                assert ours.take() is None
-                raw = raw_receipt(
-                    op_seq=5, bytes_expected=100 + lane, bytes_used=100 + lane, portion=entries[lane].portion
-                )
-                raw.agreed_seq = 4 if lane else 5
-                engines[lane].complete(raw)
-            completion = ours.take()
-            assert completion is not None and completion.op_seq == completion.number == first
-            receipt = completion.receipt
-            assert receipt.op_seq == first and receipt.portions == lanes
-            assert receipt.bytes_used == sum(100 + lane for lane in range(lanes)) and receipt.agreed_op is None
+        bells = [os.eventfd(0, os.EFD_NONBLOCK) for _ in range(lanes)]
+        kept = [os.dup(bell) for bell in bells]
+        ours = rings.NativeRings(maps, HOSTS, 0, WORLD, next_op_seq=1, portions=lanes, bells=bells)
+        engines = [EngineSide(*each) for each in maps]
+        small, large = op_of(1), op_of(0, 64, 8192, 4 << 20, 9, BFLOAT16.code, flags=ADAPTIVE)
+        assert (ours.lanes, ours.portions_of(small), ours.portions_of(large)) == (lanes, 1, lanes)
+        large.portions = ours.portions_of(large)
+        assert ours.have_room(small) and ours.submit(small)
+        assert large.take_number(2) == 2 * lanes
+        assert ours.submit(large)
+        assert [os.eventfd_read(bell) for bell in kept] == [1 + (lane == 1) for lane in range(lanes)]
+        assert engines[1].take().op_seq == 0
+        for lane in reversed(range(lanes)):
+            entry = engines[lane].take()
+            assert (entry.deadline_ns, entry.flags) == (9, ADAPTIVE)
             assert ours.take() is None
+            portion = {"portion": entry.portion, "bytes_expected": 100 + lane, "bytes_used": 100 + lane}
+            engines[lane].complete(raw_receipt(op_seq=entry.op_seq, agreed_seq=entry.op_seq, **portion))
+        completion = ours.take()
+        assert completion is not None and completion.op_seq == completion.number == large.seq and not completion.early
+        receipt = completion.receipt
+        assert receipt.op_seq == large.seq and receipt.portions == lanes
+        assert receipt.bytes_used == sum(100 + lane for lane in range(lanes)) and receipt.agreed_op is None
+        assert ours.take() is None
+        ours.close()
+        for bell in bells:
+            with pytest.raises(OSError):
+                os.fstat(bell)
+        for bell in kept:
+            os.close(bell)
 
 
 def test_take__a_portion_in_which_ranks_differ_is_told_at_once() -> None:
     maps = [(shared(rings.SUBMISSION_RING_BYTES), shared(rings.COMPLETION_RING_BYTES)) for _ in range(2)]
-    ours, engines = rings.NativeRings(maps, HOSTS, 0, WORLD), [EngineSide(*each) for each in maps]
-    assert ours.submit(Submission(6, 0, 0, 1000, 9, 1, 1, 1, portions=2))
+    ours = rings.NativeRings(maps, HOSTS, 0, WORLD, next_op_seq=6, portions=2)
+    engines = [EngineSide(*each) for each in maps]
+    assert ours.submit(op_of(6, count=1000, portions=2))
     failed = {"status": lib.UT_FAILED, "error": ERR_DESYNC, "culprit": 1, "field": 3}
     engines[1].complete(raw_receipt(op_seq=3, portion=0x21, **failed))
     told = ours.take()
@@ -138,15 +174,15 @@ def test_take__a_portion_in_which_ranks_differ_is_told_at_once() -> None:
 def test_submit__full_until_completions_are_taken(pair: tuple[rings.NativeRings, EngineSide]) -> None:
     ours, engine = pair
     for seq in range(RING_ENTRIES):
-        assert ours.submit(Submission(seq, 0, 0, 0, 0, 1, 1, 1))
-    assert not ours.submit(Submission(RING_ENTRIES, 0, 0, 0, 0, 1, 1, 1))
+        assert ours.submit(op_of(seq))
+    assert not ours.submit(op_of(RING_ENTRIES))
     assert engine.take().op_seq == 0
     engine.complete(raw_receipt(op_seq=0))
-    assert not ours.submit(Submission(RING_ENTRIES, 0, 0, 0, 0, 1, 1, 1)), "its completion has not been taken"
+    assert not ours.submit(op_of(RING_ENTRIES)), "its completion has not been taken"
     completion = ours.take()
     assert completion is not None and completion.op_seq == 0
     assert ours.take() is None
-    assert ours.submit(Submission(RING_ENTRIES, 0, 0, 0, 0, 1, 1, 1))
+    assert ours.submit(op_of(RING_ENTRIES))
 
 
 def test_take__complete_receipt(pair: tuple[rings.NativeRings, EngineSide]) -> None:
@@ -297,7 +333,7 @@ def test_partial__a_call_is_told_by_its_own_number() -> None:
     maps = shared(rings.SUBMISSION_RING_BYTES), shared(rings.COMPLETION_RING_BYTES)
     ours, engine = rings.NativeRings([maps], HOSTS, 1, WORLD, partial=True), EngineSide(*maps)
     flags = GIVE | REPLACE | STICKY | NOWAIT | BY_WORLD
-    assert ours.submit(Submission(3, 0, 64, 4, 9, 1, 2, 1, flags, wanted=70, steps=(65, 69)))
+    assert ours.submit(op_of(3, 0, 64, 4, 9, 1, 2, 1, flags, wanted=70, steps=(65, 69)))
     entry = engine.take()
     names = ("GIVE", "REPLACE", "STICKY", "NOWAIT", "WORLD")
     assert entry.flags == sum(getattr(lib, f"UT_SUBMIT_{name}") for name in names)
@@ -325,7 +361,7 @@ def test_partial__empty_overtaken_and_late() -> None:
     maps = shared(rings.SUBMISSION_RING_BYTES), shared(rings.COMPLETION_RING_BYTES)
     ours, engine = rings.NativeRings([maps], HOSTS, 1, WORLD, partial=True), EngineSide(*maps)
     for seq, status in enumerate((lib.UT_EMPTY, lib.UT_OVERTAKEN, lib.UT_INSUFFICIENT)):
-        assert ours.submit(Submission(seq, 0, 0, 4, 9, 1, 2, 1, GIVE))
+        assert ours.submit(op_of(seq, redop=2, flags=GIVE))
         assert engine.take() is not None
         engine.complete(raw_receipt(op_seq=5, call_seq=seq, policy=lib.UT_POLICY_SOLO, status=status, initiator=0xFFFF))
         completion = ours.take()
@@ -348,7 +384,7 @@ def test_lanes__ops_take_turns_and_come_back_under_their_own_number() -> None:
     both = rings.NativeRings(lanes, HOSTS, 0, WORLD)
     engines = [EngineSide(*lane) for lane in lanes]
     for op_seq in range(5):
-        assert both.submit(Submission(op_seq, 0, 0, 4, 99, 1, 1, 1))
+        assert both.submit(op_of(op_seq))
     taken = [[engine.take().op_seq for _ in range(count)] for engine, count in zip(engines, (3, 2), strict=True)]
     assert taken == [[0, 1, 2], [0, 1]], "each lane counts its own"
     engines[1].complete(raw_receipt(op_seq=0))

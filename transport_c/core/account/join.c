@@ -122,6 +122,14 @@ static void join_next(ut_receipt *to, const ut_receipt *r)
     to->digest = to->digest && r->digest ? ut_mix(to->digest + UT_MIX_STEP) + r->digest : 0;
 }
 
+void ut_receipt_of_job(ut_receipt *r, uint32_t lane, uint32_t lanes)
+{
+    /* The number with those low bits that is nearest to the op's own: a receipt tells of ops around its own. */
+    const int32_t apart = (int32_t)(r->agreed_seq - (uint32_t)r->op_seq);
+    r->op_seq = ut_job_seq(r->op_seq, lane, lanes);
+    r->agreed_seq = (uint32_t)r->op_seq + (uint32_t)apart * lanes;
+}
+
 void ut_receipt_join(ut_receipt *ret, const ut_receipt *const *portion, unsigned portions)
 {
     assert(portions >= 1 && portions <= UT_LANES_MAX);
@@ -130,4 +138,24 @@ void ut_receipt_join(ut_receipt *ret, const ut_receipt *const *portion, unsigned
         join_next(ret, portion[i]);
     if (portions > 1)
         ret->portion = ut_portion(0, portions);
+}
+
+void ut_event_join(ut_event *ret, const ut_event *portion, unsigned portions)
+{
+    assert(portions >= 1 && portions <= UT_LANES_MAX);
+    const uint64_t own = 0xff000000; /* of ut_event_what: what ails the culprit */
+    const ut_event *worst = portion;
+    ut_event all = portion[0];
+    for (unsigned i = 1; i < portions; i++) {
+        const ut_event *e = &portion[i];
+        if (worst->a != UT_FAILED && (e->a == UT_FAILED || e->c > worst->c))
+            worst = e;
+        all.a = join_status((uint32_t)all.a, (uint32_t)e->a);
+        longer(&all.b, e->b);
+        all.c += e->c;
+        all.d += e->d;
+    }
+    all.host = worst->host;
+    all.e = (all.e & 0xffffff) | (worst->host != UINT32_MAX ? worst->e & own : 0);
+    *ret = all;
 }

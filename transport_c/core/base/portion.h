@@ -8,6 +8,17 @@
 
 #include "core/base/ut.h"
 
+/* Calls take turns: op s of a job with n lanes is op s / n of lane s % n. Of the ops from |op_seq| on, the first one of
+ * |lane|, by that lane's own count; and the job's number of the op that is number |seq| of its lane. */
+static inline uint64_t ut_lane_seq(uint64_t op_seq, uint32_t lane, uint32_t lanes)
+{
+    return op_seq / lanes + (op_seq % lanes > lane);
+}
+static inline uint64_t ut_job_seq(uint64_t seq, uint32_t lane, uint32_t lanes)
+{
+    return seq * lanes + lane;
+}
+
 /* Of a valid byte: into how many portions the call is split; and which of them it is, from 0. */
 static inline unsigned ut_portions_of(uint8_t portion)
 {
