@@ -53,9 +53,9 @@ DELEGATED = {
 # Between two ranks, and no business of the others.
 PEER_TO_PEER = frozenset({"recv", "recv_anysource", "send"})
 
-# One tensor of these has as many elements as the other ones of all ranks together. Shapes do not matter to NCCL, and
-# SyncBatchNorm gathers into (1, n); Gloo takes the first dimension for the number of ranks times that of the other one.
-COUNTED = frozenset({"_allgather_base", "_reduce_scatter_base"})
+# Of these the number of elements says all, unless lists of sizes come with the tensors. Shapes do not matter to NCCL,
+# and SyncBatchNorm gathers into (1, n); Gloo takes the first dimension for a multiple of ranks, or of the other one.
+COUNTED = frozenset({"_allgather_base", "_reduce_scatter_base", "alltoall_base"})
 
 # Gloo copies tensors from an accelerator to the host and back, but not in these: there it takes the address of such a
 # tensor for one of the host's (ProcessGroupGloo.cpp, `send`, `recv`, `recvAnysource` and `allgather_coalesced`).
@@ -139,7 +139,7 @@ class DelegatingProcessGroup(dist.ProcessGroup):
     def _call_gloo(self, name: str, *args: Any, **named: Any) -> Work:
         """Calls Gloo's collective |name|, of contiguous tensors."""
         inner = DELEGATED.get(name, name)
-        if inner in COUNTED:
+        if inner in COUNTED and not any(isinstance(each, (list, tuple)) and each for each in (*args, *named.values())):
             args, named = tuple(map(_run, args)), {word: _run(each) for word, each in named.items()}
         work: Work = getattr(self._gloo, inner)(*args, **named)
         return work
