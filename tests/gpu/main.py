@@ -28,7 +28,6 @@ from rich.table import Table
 
 from ultima.demo.cluster import Cluster
 from ultima.launch.processes import dies_with_parent, free_port
-from ultima.torch.tested import NEWEST, OLDEST, warn_of
 
 ROOT = Path(__file__).resolve().parents[2]
 WORLD = 2
@@ -187,6 +186,9 @@ def release_note(version: str) -> str:
     """What is to be said of torch |version|: nothing if it is one of those that were tested."""
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
+        from ultima.torch.tested import NEWEST, OLDEST, warn_of  # the package warns, too, when it is first imported
+
+        told.clear()
         warn_of(version)
     return f"torch {version} is outside {OLDEST} to {NEWEST}, with which Ultima is tested" if told else ""
 
