@@ -46,7 +46,7 @@ _ENDS = {
 _WHYS = {
     Why.NOTHING: "for a reason that is not known",
     Why.ABSENT: "because the host is gone",
-    Why.SILENT: "because none of it arrived",
+    Why.SILENT: "because nothing arrived",
     Why.LOST: "because it did not arrive in time",
     Why.CLOSED: "because the host went on without sending it",
 }

@@ -54,9 +54,9 @@ def _probes(job: admin_pb2.JobStatus) -> list[str]:
     probes = job.probes
     if not probes.decided_count:
         return []
-    lost = f", {probes.gone_count} in vain" if probes.gone_count else ""
+    lost = f", {probes.gone_count} of them gone" if probes.gone_count else ""
     return [
-        f"controller of {job.job}: this host asked {probes.sent_count} ranks{lost} and found who starts "
+        f"controller of {job.job}: this host asked {probes.sent_count} ranks{lost} and found the initiators of "
         f"{probes.decided_count} ops, each within {probes.decision_p50_us / 1e3:.2f} ms of its turn (median)"
     ]
 

@@ -209,10 +209,10 @@ def test_status__of_a_partial_job_on_its_controller() -> None:
     probes = answer.jobs[0].probes
     probes.sent_count, probes.decided_count, probes.decision_p50_us = 410, 200, 2340
     start = "controller of eager: this host asked 410 ranks"
-    rest = "and found who starts 200 ops, each within 2.34 ms of its turn (median)"
+    rest = "and found the initiators of 200 ops, each within 2.34 ms of its turn (median)"
     assert f"{start} {rest}" in told(answer)
     probes.gone_count = 3
-    assert f"{start}, 3 in vain {rest}" in told(answer)
+    assert f"{start}, 3 of them gone {rest}" in told(answer)
 
 
 def test_status__of_a_partial_job_whose_policy_is_about_to_change() -> None:
