@@ -293,7 +293,7 @@ class Coordinator:
             ranks = [
                 r for h, s in zip(record.hosts, record.states, strict=True) if s is not State.ABSENT for r in h.ranks
             ]
-            raise DeadlineExceeded(f"job {job!r}: its last life is not over: ranks {numbers(ranks)} have not left it")
+            raise DeadlineExceeded(f"job {job!r}: its last run is not over: ranks {numbers(ranks)} have not left it")
 
     async def _wait_for_all(self, new: Registration, deadline: float) -> None:
         """Returns when the job has a record. A rank is registered while its call waits here, and no longer."""

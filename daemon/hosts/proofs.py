@@ -41,7 +41,8 @@ class Proofs:
             return
         if (address := numeric(place.address)) is None or address.is_loopback:
             raise Unavailable(
-                f"{place.address}: the call comes from {source}, which is on another host than loopback is"
+                f"{place.address}: the call comes from {source}, which is not on this host; a loopback address "
+                "names only this host"
             )
         turn = self._turns.setdefault(place.node, asyncio.Lock())
         try:

@@ -211,7 +211,7 @@ class JobTable:
         """Returns when a life of a job that `rank` has no part in any more has ended, or has begun to grow again."""
         if not await self._changes.until(lambda: job.over or not (job.empty or rank in job.left), deadline):
             raise DeadlineExceeded(
-                f"job {job.name!r}: its last life is not over: ranks {numbers(job.sessions)} have not left it"
+                f"job {job.name!r}: its last run is not over: ranks {numbers(job.sessions)} have not left it"
             )
 
     async def _forming(self, spec: JoinSpec, uid: int) -> peer_pb2.FormingResponse:

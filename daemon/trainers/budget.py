@@ -89,6 +89,6 @@ def check_share(name: str, limits: Limits, holders: Iterable[int], uid: int, wha
     taken = Counter(holders)
     limit, share = getattr(limits, name), limits.share(name)
     if taken.total() >= limit:
-        raise ResourceExhausted(f"limits.{name} = {limit}: as many {what} already")
+        raise ResourceExhausted(f"limits.{name} = {limit}: that many {what} already")
     if taken[uid] >= share:
-        raise ResourceExhausted(f"limits.{name}_per_uid = {share}: of uid {uid} as many {what} already")
+        raise ResourceExhausted(f"limits.{name}_per_uid = {share}: of uid {uid}, that many {what} already")

@@ -145,13 +145,13 @@ async def test_shares__of_jobs_sessions_and_attaching(house: House) -> None:  # 
     for number in range(3):
         await (await house.trainer(daemon, uid=GREEDY)).join(job=f"greedy-{number}")
     code, text = await refused(await house.trainer(daemon, uid=GREEDY), job="greedy-3")
-    assert code is CODE.RESOURCE_EXHAUSTED and f"limits.jobs_per_uid = 3: of uid {GREEDY} as many jobs" in text
+    assert code is CODE.RESOURCE_EXHAUSTED and f"limits.jobs_per_uid = 3: of uid {GREEDY}, that many jobs" in text
     await (await house.trainer(daemon, uid=OTHER)).join(job="other")
 
     idle = [await house.trainer(daemon, uid=GREEDY) for _ in range(2)]  # and one that was just refused
     connection, answer = await attach(daemon.config.attach_socket, {"v": 4, "arena_bytes": 4096}, GREEDY)
     connection.close()
-    assert f"limits.attaching_per_uid = 3: of uid {GREEDY} as many processes" in answer.reply["message"]
+    assert f"limits.attaching_per_uid = 3: of uid {GREEDY}, that many processes" in answer.reply["message"]
     (await house.trainer(daemon, uid=OTHER)).hang_up()
     for trainer in idle:
         trainer.hang_up()
@@ -163,7 +163,8 @@ async def test_shares__of_sessions(house: House) -> None:  # noqa: F811
     three = [await house.trainer(daemon, uid=GREEDY) for _ in range(3)]
     await asyncio.gather(*(trainer.join(rank, 3, job="greedy") for rank, trainer in enumerate(three)))
     code, text = await refused(await house.trainer(daemon, uid=GREEDY), job="more")
-    assert code is CODE.RESOURCE_EXHAUSTED and f"limits.sessions_per_uid = 3: of uid {GREEDY} as many trainers" in text
+    assert code is CODE.RESOURCE_EXHAUSTED
+    assert f"limits.sessions_per_uid = 3: of uid {GREEDY}, that many trainers" in text
     assert [job.name for job in daemon.jobs.all()] == ["greedy"]
     await (await house.trainer(daemon, uid=OTHER)).join(job="other")
 

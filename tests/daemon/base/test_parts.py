@@ -174,11 +174,11 @@ def test_check_share__of_all_and_of_one_user() -> None:
     limits = Limits.model_validate({"jobs": 8})
     check_share("jobs", limits, [1] * 5 + [2], 1, "jobs are here")
     with pytest.raises(
-        errors.ResourceExhausted, match=r"^limits.jobs_per_uid = 6: of uid 1 as many jobs are here already"
+        errors.ResourceExhausted, match=r"^limits.jobs_per_uid = 6: of uid 1, that many jobs are here already"
     ):
         check_share("jobs", limits, [1] * 6 + [2], 1, "jobs are here")
     check_share("jobs", limits, [1] * 6 + [2], 2, "jobs are here")
-    with pytest.raises(errors.ResourceExhausted, match=r"^limits.jobs = 8: as many jobs are here already"):
+    with pytest.raises(errors.ResourceExhausted, match=r"^limits.jobs = 8: that many jobs are here already"):
         check_share("jobs", limits, [1] * 6 + [2] * 2, 2, "jobs are here")
 
 

@@ -220,7 +220,7 @@ async def test_register__who_left_in_good_order_waits_for_the_next_life(coordina
     record = await formed(coordinator, registration(0), registration(1))
     up(coordinator, record, 0, 1)
     up(coordinator, record, 1, state=State.ABSENT)
-    with pytest.raises(DeadlineExceeded, match="last life is not over: ranks 0 have not left it"):
+    with pytest.raises(DeadlineExceeded, match="last run is not over: ranks 0 have not left it"):
         await coordinator.register(registration(1, life=2, left_generation=record.generation), soon(0.1))
     waiting = asyncio.ensure_future(
         coordinator.register(registration(1, life=2, left_generation=record.generation), soon())
