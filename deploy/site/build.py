@@ -26,7 +26,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "Use": ("pytorch", "pytorch_hooks", "slow_trainers", "partial", "sparse", "coded"),
     "Choose": ("comparison", "migration", "faq"),
     "Operate": ("operations", "failures", "security"),
-    "How it works": ("papers", "transport", "protocol", "decisions", "performance"),
+    "How it works": ("architecture", "papers", "transport", "protocol", "decisions", "performance"),
     "API reference": (),
     "C headers": (),
     "Reproductions": (),
