@@ -136,35 +136,40 @@ class Sparse(Plain):
         return {**base, **sent}
 
 
-class Eager(OwnShare):
+class Rounds(OwnShare):
+    """Averages come in rounds, which not every rank takes part in."""
+
+    taking: PartialState | RNA
+    """What takes part for this rank."""
+
+    @property
+    def rounds(self) -> int:
+        return self.taking.rounds
+
+    def finish(self) -> None:
+        self.taking.finish()
+
+    def receipts(self) -> ReceiptSummary:
+        return self.taking.log.summary()
+
+    def account(self, seconds: float) -> dict[str, Any]:
+        return account_of(self.taking.summary(), seconds)
+
+
+class Eager(Rounds):
     """DDP as it is, and a hook."""
 
     def __init__(self, model: nn.Module, learning_rate: float, policy: str) -> None:
         from ultima.torch import PartialState, partial_hook
 
         self.model = DistributedDataParallel(model)
-        self.state: PartialState = PartialState(self.model, policy)
-        self.model.register_comm_hook(self.state, partial_hook)
+        self.taking = PartialState(self.model, policy)
+        self.model.register_comm_hook(self.taking, partial_hook)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=learning_rate, momentum=MOMENTUM)
 
-    @property
-    def rounds(self) -> int:
-        return self.state.rounds
 
-    def finish(self) -> None:
-        self.state.finish()
-
-    def receipts(self) -> ReceiptSummary:
-        return self.state.log.summary()
-
-    def account(self, seconds: float) -> dict[str, Any]:
-        return account_of(self.state.summary(), seconds)
-
-
-class Rna(OwnShare):
+class Rna(Rounds):
     """No DDP: nobody waits for an average."""
-
-    optimizer: RNA
 
     def __init__(self, model: nn.Module, learning_rate: float, policy: str) -> None:
         from ultima.torch import RNA
@@ -172,20 +177,7 @@ class Rna(OwnShare):
         self.model = model
         # As many steps as the others make, of the same size: rates are for an average.
         inner = torch.optim.SGD(model.parameters(), lr=learning_rate, momentum=MOMENTUM)
-        self.optimizer = RNA(inner, policy, scale="mean")
-
-    @property
-    def rounds(self) -> int:
-        return self.optimizer.rounds
-
-    def finish(self) -> None:
-        self.optimizer.finish()
-
-    def receipts(self) -> ReceiptSummary:
-        return self.optimizer.log.summary()
-
-    def account(self, seconds: float) -> dict[str, Any]:
-        return account_of(self.optimizer.summary(), seconds)
+        self.optimizer = self.taking = RNA(inner, policy, scale="mean")
 
 
 class Coded:
