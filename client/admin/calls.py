@@ -19,9 +19,7 @@ from ultima.v1.unix_target import unix_target
 STATUS_TIMEOUT_S = 5.0
 TUNE_TIMEOUT_S = 20.0
 EXAMINE_TIMEOUT_S = 300.0
-NOT_FOUND, INVALID_ARGUMENT = grpc.StatusCode.NOT_FOUND, grpc.StatusCode.INVALID_ARGUMENT
-PERMISSION_DENIED, RESOURCE_EXHAUSTED = grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.RESOURCE_EXHAUSTED
-FAILED_PRECONDITION, UNAUTHENTICATED = grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.UNAUTHENTICATED
+Code = grpc.StatusCode
 ANSWER_BYTES_MAX = 4 << 20
 
 Meanings = Mapping[grpc.StatusCode, Callable[[str], UltimaError]]
@@ -54,9 +52,9 @@ def get_receipts(
     request = admin_pb2.GetReceiptsRequest(job=job, op_seq=op_seq)
     who = proof(socket, timeout_s)
     meanings: Meanings = {
-        NOT_FOUND: lambda text: _not_remembered(job, op_seq, text),
-        INVALID_ARGUMENT: lambda text: InvalidArgument("--job", job, f"a job that this host remembers ({text})"),
-        PERMISSION_DENIED: UltimaError,
+        Code.NOT_FOUND: lambda text: _not_remembered(job, op_seq, text),
+        Code.INVALID_ARGUMENT: lambda text: InvalidArgument("--job", job, f"a job that this host remembers ({text})"),
+        Code.PERMISSION_DENIED: UltimaError,
     }
     with asking(socket, timeout_s, meanings) as service:
         response: admin_pb2.GetReceiptsResponse = service.GetReceipts(request, timeout=timeout_s, metadata=who)
@@ -70,7 +68,7 @@ def get_status(socket: str, job: str = "", timeout_s: float = STATUS_TIMEOUT_S) 
     seconds, InvalidArgument for a job that is not here, and ProtocolError when somebody does who does not know the
     question.
     """
-    with asking(socket, timeout_s, {NOT_FOUND: lambda text: not_here("--job", job, text)}) as service:
+    with asking(socket, timeout_s, {Code.NOT_FOUND: lambda text: not_here("--job", job, text)}) as service:
         request = admin_pb2.GetStatusRequest(job=job)
         response: admin_pb2.GetStatusResponse = service.GetStatus(request, timeout=timeout_s)
     return response
@@ -89,8 +87,8 @@ def examine(socket: str, peers: Sequence[str], timeout_s: float = EXAMINE_TIMEOU
         if peers:
             raise
     meanings: Meanings = {
-        INVALID_ARGUMENT: lambda text: InvalidArgument("--peer", ", ".join(peers), text),
-        RESOURCE_EXHAUSTED: UltimaError,
+        Code.INVALID_ARGUMENT: lambda text: InvalidArgument("--peer", ", ".join(peers), text),
+        Code.RESOURCE_EXHAUSTED: UltimaError,
     }
     with asking(socket, timeout_s, meanings) as service:
         request = admin_pb2.ExamineRequest(peers=peers)
@@ -122,10 +120,10 @@ def tune(socket: str, job: str, changes: Mapping[str, int], timeout_s: float = T
     request = admin_pb2.TuneRequest(job=job, options=options.message(changes))
     who = proof(socket, timeout_s)
     meanings: Meanings = {
-        NOT_FOUND: lambda text: not_here("JOB", job, text),
-        INVALID_ARGUMENT: lambda text: InvalidArgument("KEY=VALUE", "refused", text),
-        FAILED_PRECONDITION: UltimaError,
-        PERMISSION_DENIED: UltimaError,
+        Code.NOT_FOUND: lambda text: not_here("JOB", job, text),
+        Code.INVALID_ARGUMENT: lambda text: InvalidArgument("KEY=VALUE", "refused", text),
+        Code.FAILED_PRECONDITION: UltimaError,
+        Code.PERMISSION_DENIED: UltimaError,
     }
     with asking(socket, timeout_s, meanings) as service:
         response: admin_pb2.TuneResponse = service.Tune(request, timeout=timeout_s, metadata=who)

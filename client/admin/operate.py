@@ -7,19 +7,7 @@ from collections.abc import Iterator
 
 import grpc
 
-from ultima.admin.calls import (
-    FAILED_PRECONDITION,
-    INVALID_ARGUMENT,
-    NOT_FOUND,
-    PERMISSION_DENIED,
-    RESOURCE_EXHAUSTED,
-    STATUS_TIMEOUT_S,
-    Meanings,
-    asking,
-    channel_to,
-    failure,
-    not_here,
-)
+from ultima.admin.calls import STATUS_TIMEOUT_S, Code, Meanings, asking, channel_to, failure, not_here
 from ultima.base.errors import InvalidArgument, UltimaError
 from ultima.session.caller import proof
 from ultima.v1 import admin_pb2
@@ -39,8 +27,8 @@ def set_log_level(socket: str, level: str, seconds: float = 0.0) -> str:
     request = admin_pb2.SetLogLevelRequest(level=level, for_ms=round(seconds * 1000))
     who = proof(socket, STATUS_TIMEOUT_S)
     meanings: Meanings = {
-        INVALID_ARGUMENT: lambda text: InvalidArgument("LEVEL", level, text),
-        PERMISSION_DENIED: UltimaError,
+        Code.INVALID_ARGUMENT: lambda text: InvalidArgument("LEVEL", level, text),
+        Code.PERMISSION_DENIED: UltimaError,
     }
     with asking(socket, STATUS_TIMEOUT_S, meanings) as service:
         answer: admin_pb2.SetLogLevelResponse = service.SetLogLevel(request, timeout=STATUS_TIMEOUT_S, metadata=who)
@@ -51,7 +39,7 @@ def drain(socket: str) -> admin_pb2.DrainResponse:
     """Has the daemon announce that it goes, end its open ops, and end. Raises UltimaError if this user may not, and as
     `get_config`."""
     who = proof(socket, STATUS_TIMEOUT_S)
-    with asking(socket, STATUS_TIMEOUT_S, {PERMISSION_DENIED: UltimaError}) as service:
+    with asking(socket, STATUS_TIMEOUT_S, {Code.PERMISSION_DENIED: UltimaError}) as service:
         request = admin_pb2.DrainRequest()
         answer: admin_pb2.DrainResponse = service.Drain(request, timeout=STATUS_TIMEOUT_S, metadata=who)
     return answer
@@ -63,9 +51,9 @@ def watch(socket: str, interval_s: float, job: str = "") -> Iterator[admin_pb2.A
     request = admin_pb2.AdminServiceWatchRequest(interval_ms=round(interval_s * 1000), job=job)
     who = proof(socket, STATUS_TIMEOUT_S)
     meanings: Meanings = {
-        NOT_FOUND: lambda text: not_here("--job", job, text),
-        INVALID_ARGUMENT: lambda text: InvalidArgument("--interval", interval_s, "200ms to 60s"),
-        RESOURCE_EXHAUSTED: UltimaError,
+        Code.NOT_FOUND: lambda text: not_here("--job", job, text),
+        Code.INVALID_ARGUMENT: lambda text: InvalidArgument("--interval", interval_s, "200ms to 60s"),
+        Code.RESOURCE_EXHAUSTED: UltimaError,
     }
     with asking(socket, STATUS_TIMEOUT_S, meanings) as service:
         yield from service.Watch(request, metadata=who)
@@ -74,7 +62,7 @@ def watch(socket: str, interval_s: float, job: str = "") -> Iterator[admin_pb2.A
 def open_page(socket: str) -> str:
     """The address of the status page, with a token that opens it once within a minute. Raises UltimaError if the daemon
     serves none, and as `get_config`."""
-    with asking(socket, STATUS_TIMEOUT_S, {FAILED_PRECONDITION: UltimaError}) as service:
+    with asking(socket, STATUS_TIMEOUT_S, {Code.FAILED_PRECONDITION: UltimaError}) as service:
         request = admin_pb2.OpenPageRequest()
         answer: admin_pb2.OpenPageResponse = service.OpenPage(request, timeout=STATUS_TIMEOUT_S)
     return answer.address

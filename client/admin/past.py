@@ -5,24 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ultima.admin.calls import (
-    FAILED_PRECONDITION,
-    INVALID_ARGUMENT,
-    NOT_FOUND,
-    PERMISSION_DENIED,
-    RESOURCE_EXHAUSTED,
-    STATUS_TIMEOUT_S,
-    UNAUTHENTICATED,
-    Meanings,
-    asking,
-)
+from ultima.admin.calls import STATUS_TIMEOUT_S, Code, Meanings, asking
 from ultima.base.errors import InvalidArgument, UltimaError
 from ultima.session.caller import proof
 from ultima.v1 import admin_pb2, records_pb2
 
 OPS_TIMEOUT_S = 20.0
 _BYTES_MAX = 256 << 20
-_REFUSALS = (PERMISSION_DENIED, UNAUTHENTICATED, RESOURCE_EXHAUSTED, FAILED_PRECONDITION)
+_REFUSALS = (Code.PERMISSION_DENIED, Code.UNAUTHENTICATED, Code.RESOURCE_EXHAUSTED, Code.FAILED_PRECONDITION)
 
 
 def get_ops(
@@ -83,6 +73,6 @@ def _meanings(job: str) -> Meanings:
 
     return {
         **dict.fromkeys(_REFUSALS, UltimaError),
-        NOT_FOUND: not_found,
-        INVALID_ARGUMENT: lambda text: InvalidArgument("--since and --until", "refused", text),
+        Code.NOT_FOUND: not_found,
+        Code.INVALID_ARGUMENT: lambda text: InvalidArgument("--since and --until", "refused", text),
     }
