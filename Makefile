@@ -47,7 +47,7 @@ help:
 	@echo "make deb        the Debian package, in build/deb: service, tool, manual pages, completion (2 minutes)"
 	@echo "make deb-test   the package on fresh roots: install, train, break, upgrade, purge (root, debootstrap, 5 minutes)"
 	@echo "make image      a container image of the daemon, in build/image, without a registry (root, buildah, debootstrap)"
-	@echo "make docs       the site of the documents, in build/docs/site; it asks nothing of other hosts"
+	@echo "make docs       the site of the documents and the API reference, in build/docs/site; it asks nothing of other hosts"
 	@echo "make wheels     wheels for x86-64 and aarch64, checked, in build/wheels (4 minutes); ARGS=\"--only x86_64\""
 	@echo "make release    archives, bill of materials, hashes and their signature in dist/; ARGS=\"--key ~/.ssh/release\""
 	@echo "make clean      removes what builds and tests left behind, but not $(VENV)"
