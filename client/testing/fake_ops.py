@@ -60,7 +60,7 @@ def digest(result: bytes) -> int:
 
 @dataclass(slots=True)
 class FakeSubmission:
-    """One request, as it stands in a submission ring, and how many ranks its job has. Offsets are bytes into the arena."""
+    """One request, as it stands in a submission ring (offsets are bytes into the arena), and the size of its job."""
 
     op_seq: int
     src: int
