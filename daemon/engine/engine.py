@@ -16,6 +16,13 @@ from typing import Any, Protocol
 
 from ultima.daemon.base.errors import ENGINE_ERRORS, InvalidArgument, StartFailed, StartupError, from_engine
 from ultima.daemon.base.options import DEFAULTS, Options
+from ultima.daemon.engine.events import FIELDS as FIELDS
+from ultima.daemon.engine.events import NOBODY as NOBODY
+from ultima.daemon.engine.events import Event as Event
+from ultima.daemon.engine.events import EventKind as EventKind
+from ultima.daemon.engine.events import Status as Status
+from ultima.daemon.engine.events import event_of
+from ultima.daemon.engine.joins import Joins, NativeJoins
 from ultima.daemon.engine.pauses import NativePauses, Pauses
 from ultima.daemon.engine.reports import FIELDS as FIELDS
 from ultima.daemon.engine.reports import NOBODY as NOBODY
@@ -128,7 +135,7 @@ class SessionMemory:
     """Of the rank among those of its job on this host."""
 
 
-class Engine(Pauses, Protocol):
+class Engine(Pauses, Joins, Protocol):
     """One engine: its jobs, their hosts, and the sessions of trainers. Errors are raised as `errors.Refused`."""
 
     @property
@@ -198,9 +205,6 @@ class Engine(Pauses, Protocol):
     def receipt(self, job: int, back: int) -> Any | None:
         """The struct ut_receipt of the `back`-th newest op, 0 for the newest, or None; valid until the next call."""
 
-    def receipt_join(self, portions: list[Any]) -> Any:
-        """A new struct of those of an op's portions, by core/account/join.h; of one it is a copy."""
-
     def region_map(self, fd: int, size: int) -> Region:
         """Maps a memfd, shared and writable. Raises Refused if the kernel does not."""
 
@@ -220,7 +224,7 @@ class Engine(Pauses, Protocol):
         """Stops the engine's thread and closes its sockets."""
 
 
-class NativeEngine(NativePauses):
+class NativeEngine(NativePauses, NativeJoins):
     """The UDP driver: one engine thread, two sockets. See `Engine` for what each method does."""
 
     _driver: Any  # declared here, because one instance reads another's
@@ -358,11 +362,6 @@ class NativeEngine(NativePauses):
         ret = self._receipt
         return ret if self._lib.ut_driver_receipt(self._driver, job, back, ret) == 0 else None
 
-    def receipt_join(self, portions: list[Any]) -> Any:
-        ret = self._ffi.new("ut_receipt *")
-        self._lib.ut_receipt_join(ret, portions, len(portions))
-        return ret
-
     def region_map(self, fd: int, size: int) -> Region:
         address = self._lib.ut_driver_region_map(fd, size)
         if address == self._ffi.NULL:
@@ -393,8 +392,7 @@ class NativeEngine(NativePauses):
     def poll_event(self) -> Event | None:
         if self._lib.ut_driver_poll_event(self._driver, self._event) <= 0:
             return None
-        e = self._event
-        return Event(e.kind, e.job, e.session, e.host, e.op_seq, e.a, e.b, e.c, e.d, e.e, e.at)
+        return event_of(self._event)
 
     def close(self) -> None:
         if self._driver != self._ffi.NULL:

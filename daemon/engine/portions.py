@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ops that trainers split over the lanes of a job: what is told of their portions becomes what is told of one op.
+"""Ops that trainers split over the engines of a host: what is told of their portions, until all of them have been.
 
 The portions of an op have numbers in a row, from a multiple of how many they are; the op has that of the first.
 """
@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from typing import Generic, NamedTuple, TypeVar
-
-from ultima.daemon.engine.engine import NOBODY, Event, Status
 
 Told = TypeVar("Told")
 OPEN_MAX = 64
@@ -48,22 +46,3 @@ class Portions(Generic[Told]):
             return None
         del self._open[first]
         return [rest[at] for at in range(portion.portions)]
-
-
-def joined(events: list[Event]) -> Event:
-    """One OP_DONE event of those of all portions of an op, in their order: by the rules of core/account/join.h."""
-    first = events[0]
-    if len(events) == 1:
-        return first
-    statuses = {event.a for event in events}
-    failed = [event for event in events if event.a == Status.FAILED]
-    worst = failed[0] if failed else max(events, key=lambda event: event.c)
-    trouble = (worst.e >> 24 & 0xFF) if worst.host != NOBODY else 0
-    return first._replace(
-        host=worst.host,
-        a=Status.FAILED if failed else statuses.pop() if len(statuses) == 1 else Status.PARTIAL,
-        b=max(event.b for event in events),
-        c=sum(event.c for event in events),
-        d=sum(event.d for event in events),
-        e=first.e & 0xFFFFFF | trouble << 24,
-    )

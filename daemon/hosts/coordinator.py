@@ -443,9 +443,9 @@ class Coordinator:
             if record.states[index] is not State.ABSENT and host.place != new.host.place:
                 raise AlreadyExists(f"rank = {new.rank}: is in job {new.job!r} on {host.name}, which is alive")
             check_options(new.job, new.rank, new.options, record.options_asked)
-            if len(new.host.lanes) < record.lanes:
+            if len(new.host.ports) < record.lanes:
                 raise FailedPrecondition(
-                    f"job {new.job!r}: engine.lanes = {len(new.host.lanes)} on {new.host.address}: "
+                    f"job {new.job!r}: engine.lanes = {len(new.host.ports)} on {new.host.address}: "
                     f"the job that is under way began with {record.lanes}"
                 )
             record.hosts[index] = replace(new.host, index=index, ranks=host.ranks)

@@ -46,8 +46,8 @@ class Host:
     index: int
     address: str
     grpc_port: int
-    lanes: tuple[tuple[int, int], ...]
-    """Data and feedback port of each."""
+    ports: tuple[tuple[int, int], ...]
+    """Data and feedback port of each of its lanes."""
     incarnation: int
     ranks: tuple[int, ...]
     packet_bytes: int
@@ -73,7 +73,7 @@ class Host:
             index=self.index,
             address=self.address,
             grpc_port=self.grpc_port,
-            lanes=[types_pb2.Lane(data_port=data, feedback_port=feedback) for data, feedback in self.lanes],
+            lanes=[types_pb2.Lane(data_port=data, feedback_port=feedback) for data, feedback in self.ports],
             incarnation=self.incarnation,
             ranks=self.ranks,
             packet_bytes=self.packet_bytes,
@@ -90,7 +90,7 @@ class Host:
             index=host.index,
             address=host.address or address,
             grpc_port=host.grpc_port,
-            lanes=tuple((lane.data_port, lane.feedback_port) for lane in host.lanes),
+            ports=tuple((lane.data_port, lane.feedback_port) for lane in host.lanes),
             incarnation=host.incarnation,
             ranks=tuple(sorted(host.ranks)),
             packet_bytes=host.packet_bytes,

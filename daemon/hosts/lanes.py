@@ -25,7 +25,7 @@ def lanes(options: Options, hosts: Collection[Host]) -> int:
     """
     if options.partial:
         return 1
-    most = min(len(host.lanes) for host in hosts)
+    most = min(len(host.ports) for host in hosts)
     if options.split == ALWAYS:
         return most
     return max(1, min([most, *(host.cpus - len(host.ranks) for host in hosts if host.cpus)]))

@@ -103,7 +103,7 @@ def membership(
         check_job(one, world_size)
     if asked.partial != options.partial:
         raise InvalidArgument("options.policy: allowed: one where options_asked has one, and none where it has none")
-    lanes = whole("lanes", message.lanes, 1, 1 if options.partial else min(len(one.lanes) for one in members))
+    lanes = whole("lanes", message.lanes, 1, 1 if options.partial else min(len(one.ports) for one in members))
     return Membership(
         generation=generation,
         world_size=world_size,

@@ -16,7 +16,7 @@ from dataclasses import replace
 from ultima.daemon.base.errors import DeadlineExceeded, FailedPrecondition, PermissionDenied, Refused, Unavailable
 from ultima.daemon.base.options import from_proto
 from ultima.daemon.base.waiting import Changes
-from ultima.daemon.engine.lanes import Lanes
+from ultima.daemon.engine.host_engine import HostEngine
 from ultima.daemon.hosts.coordinator import Coordinator
 from ultima.daemon.hosts.host import Host, Membership, Place, State
 from ultima.daemon.hosts.peers import Peers
@@ -38,7 +38,7 @@ class Fellows:
     def __init__(
         self,
         jobs: Mapping[Title, Job],
-        engine: Lanes,
+        engine: HostEngine,
         coordinator: Coordinator,
         watchers: Watchers,
         changes: Changes,

@@ -20,7 +20,7 @@ from ultima.daemon.base.errors import NotFound, Refused
 from ultima.daemon.base.logs import about
 from ultima.daemon.base.waiting import numbers
 from ultima.daemon.engine.engine import PeerStats
-from ultima.daemon.engine.lanes import Lanes, LanesSnapshot
+from ultima.daemon.engine.host_engine import HostEngine, HostSnapshot
 from ultima.daemon.hosts.peers import Peers
 from ultima.daemon.jobs.job import Job
 from ultima.daemon.jobs.link import Link
@@ -55,7 +55,7 @@ class Hearing:
     def __init__(
         self,
         jobs: Callable[[], Iterable[Job]],
-        engine: Lanes,
+        engine: HostEngine,
         peers: Callable[[], Peers],
         watchers: Watchers,
         on_change: Callable[[Job], None] = lambda job: None,
@@ -131,7 +131,7 @@ class Hearing:
             for session in job.sessions.values():
                 session.trainer.tell(NAME, job.ailment.text)
 
-    def _suspects(self, job: Job, now: LanesSnapshot) -> list[tuple[Link, _Path]]:
+    def _suspects(self, job: Job, now: HostSnapshot) -> list[tuple[Link, _Path]]:
         assert job.links is not None
         found = []
         for link in job.links.values():
@@ -151,7 +151,7 @@ class Hearing:
                 path.samples.clear()
         return sorted(found, key=lambda item: len(item[1].samples))[-ASKED_AT_ONCE:]
 
-    async def _ask(self, job: Job, link: Link, path: _Path, now: LanesSnapshot) -> None:
+    async def _ask(self, job: Job, link: Link, path: _Path, now: HostSnapshot) -> None:
         """Takes a sample of a path, and what it proves."""
         assert job.own is not None
         here, there = job.own.index, link.host.index
@@ -184,7 +184,7 @@ class Hearing:
         found: set[Unheard] = set()
         try:
             for feedback in (False, True):
-                out = await self._trial.outward(place, list(link.host.lanes[:lanes]), feedback)
+                out = await self._trial.outward(place, list(link.host.ports[:lanes]), feedback)
                 back = await self._trial.inward(place, lanes, feedback)
                 found |= {Unheard(here, there, lane, feedback) for lane, came in enumerate(out) if not came}
                 found |= {Unheard(there, here, lane, feedback) for lane, came in enumerate(back) if not came}

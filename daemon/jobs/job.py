@@ -14,9 +14,8 @@ from dataclasses import dataclass, field
 
 from ultima.daemon.base.errors import AlreadyExists, FailedPrecondition, PermissionDenied, Refused
 from ultima.daemon.base.options import DEFAULTS, InForce, Options
-from ultima.daemon.engine.engine import Event, JobConfig
-from ultima.daemon.engine.lanes import Lanes, LanesSnapshot
-from ultima.daemon.engine.portions import Portions
+from ultima.daemon.engine.engine import JobConfig
+from ultima.daemon.engine.host_engine import HostEngine, HostSnapshot
 from ultima.daemon.hosts.host import Host, Membership, Place, State, fresh_number
 from ultima.daemon.hosts.registration import Title, check_options
 from ultima.daemon.jobs.links import Links
@@ -113,8 +112,6 @@ class Job:
     stats: OpStats = field(default_factory=OpStats)
     record: JobRecord = field(default_factory=JobRecord)
     """What the flight recorder has of its ops here."""
-    portions: Portions[Event] = field(default_factory=Portions)
-    """Ends of portions of ops that have not ended in all lanes."""
     partial: PartialStats | None = None
     """Of a partial job, once there is a membership."""
     late: LateHosts | None = None
@@ -241,7 +238,7 @@ class Job:
         hosts = [link.host for link in self.links.values() if link.up() and not link.leaving]
         return [*hosts, self.own] if self.ready and not self.empty and not self.over else hosts
 
-    def latest(self, engine: Lanes, now: LanesSnapshot) -> tuple[Host, Late] | None:
+    def latest(self, engine: HostEngine, now: HostSnapshot) -> tuple[Host, Late] | None:
         """The host for which the others wait while ops stay whole, and how long; None if there is none. While a host is
         gone or UDP is blocked that is what ops wait for, and times say nothing of who calls late."""
         if self.late is None or self.membership is None:

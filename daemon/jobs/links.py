@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The paths between this host and the others of one job: how they come up, break, and come up again.
 
-A path is two connection ids per lane, each chosen by the side that receives. One Connect call settles all: it offers
-the caller's ids and brings back the other's. The engine forgets all it knows of a path when it breaks, so a path that
-broke is never resumed: new ids are exchanged.
+A path is two connection ids for each pair of ports, each chosen by the side that receives. One Connect call settles
+all: it offers the caller's ids and brings back the other's. The engine forgets all it knows of a path when it breaks,
+so a path that broke is never resumed: new ids are exchanged.
 
 If both sides could offer, offers and answers would cross, and the two could end with ids of different exchanges, deaf
 to each other. So of two hosts only the one with the lower index offers; the other one, when it misses the path, *asks*
@@ -32,7 +32,7 @@ from ultima.daemon.base.errors import FailedPrecondition, PermissionDenied, Refu
 from ultima.daemon.base.options import InForce, from_proto
 from ultima.daemon.base.ranges import OP_SEQ_MAX, WINDOW, whole
 from ultima.daemon.base.waiting import spawn
-from ultima.daemon.engine.lanes import Lanes
+from ultima.daemon.engine.host_engine import HostEngine
 from ultima.daemon.engine.seal import Seal, Sealing
 from ultima.daemon.engine.seal import taken as taken_seal
 from ultima.daemon.hosts.host import Host, Place, State
@@ -61,7 +61,7 @@ class Links:
 
     def __init__(
         self,
-        engine: Lanes,
+        engine: HostEngine,
         call: ConnectCall,
         job: str,
         number: int,
@@ -159,7 +159,7 @@ class Links:
         return ()
 
     def renewed(self, caller: Host, cids: tuple[int, ...], seal: types_pb2.SealOffer | None) -> None:
-        """The other side has a fresh secret for our packets in the lanes of `cids`. Raises Refused."""
+        """The other side has a fresh secret for our packets under `cids`. Raises Refused."""
         link = self._link_of(caller)
         fresh = taken_seal(self._sealing, seal, caller.name, self._job)
         stands = link.up() and link.host.incarnation == caller.incarnation
@@ -188,7 +188,7 @@ class Links:
         link = self._link_of(caller)
         if self._offers(link):
             raise FailedPrecondition(f"job {self._job!r}: caller.index = {caller.index}: it is not the one to offer")
-        self._check_lanes(caller, cids)
+        self._check_path(caller, cids)
         taken = link.offer if link.host.incarnation == caller.incarnation else 0
         if offer == taken and link.up() and link.tx_cids == cids:
             if self._sealing is not None and link.rx_seal is None:
@@ -298,14 +298,9 @@ class Links:
             )
         return link
 
-    def _check_lanes(self, host: Host, cids: tuple[int, ...]) -> None:
-        """Raises FailedPrecondition unless there is an id and a pair of ports for each lane of the job."""
-        lanes = self._engine.lanes_of(self._number)
-        if len(cids) != lanes or len(host.lanes) < lanes:
-            raise FailedPrecondition(
-                f"job {self._job!r}: {len(cids)} connection_ids, {len(host.lanes)} lanes of {host.name}: "
-                f"allowed: {lanes}, one per lane of the job"
-            )
+    def _check_path(self, host: Host, cids: tuple[int, ...]) -> None:
+        """Raises FailedPrecondition unless the host's ids and ports are as many as the job's here."""
+        self._engine.check_path(self._number, cids, host.ports, f"job {self._job!r}: {host.name}")
 
     def _forget(self, link: Link, why: str) -> None:
         """A path that was up is not any more."""
@@ -323,7 +318,7 @@ class Links:
     def _connect(
         self, link: Link, host: Host, rx_cids: tuple[int, ...], tx_cids: tuple[int, ...], tx_seal: Seal | None
     ) -> None:
-        self._engine.peer_connect(self._number, host.index, host.address, host.lanes, tx_cids, tx_seal)
+        self._engine.peer_connect(self._number, host.index, host.address, host.ports, tx_cids, tx_seal)
         link.host, link.rx_cids, link.tx_cids, link.state, link.why = host, rx_cids, tx_cids, State.UP, ""
         link.leaving = False
         link.stop_waiting()
@@ -403,7 +398,7 @@ class Links:
         response = await self._request(link, rx_cids, host.incarnation, link.offer, seal=rx_seal)
         if response.incarnation == host.incarnation:
             tx_cids = tuple(response.connection_ids)
-            self._check_lanes(host, tx_cids)
+            self._check_path(host, tx_cids)
             seal = response.seal if response.HasField("seal") else None
             self._connect(link, host, rx_cids, tx_cids, taken_seal(self._sealing, seal, host.name, self._job))
 

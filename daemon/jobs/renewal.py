@@ -17,7 +17,7 @@ import random
 from collections.abc import Awaitable, Callable
 
 from ultima.daemon.base.errors import Refused
-from ultima.daemon.engine.lanes import Lanes
+from ultima.daemon.engine.host_engine import HostEngine
 from ultima.daemon.engine.seal import Seal, Sealing
 
 log = logging.getLogger("ultimad.renewal")
@@ -31,7 +31,7 @@ class Renewal:
     """Of the packets from one host to this one, under the ids of one path."""
 
     def __init__(
-        self, engine: Lanes, sealing: Sealing, job: str, number: int, host: int, cids: tuple[int, ...], tell: Tell
+        self, engine: HostEngine, sealing: Sealing, job: str, number: int, host: int, cids: tuple[int, ...], tell: Tell
     ) -> None:
         """`number` is the engine's of the job, `cids` are our ids per lane.
 

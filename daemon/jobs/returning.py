@@ -16,7 +16,7 @@ from collections.abc import Callable
 from ultima.daemon.base.errors import Refused
 from ultima.daemon.base.ranges import WINDOW
 from ultima.daemon.base.waiting import numbers
-from ultima.daemon.engine.lanes import Lanes
+from ultima.daemon.engine.host_engine import HostEngine
 from ultima.daemon.hosts.host import Membership
 from ultima.daemon.jobs.job import Job
 from ultima.daemon.jobs.link import Link
@@ -31,7 +31,7 @@ Note = Callable[[str, str, str, str], None]
 class Returning:
     """Who of the other hosts of this daemon's jobs is waited for."""
 
-    def __init__(self, engine: Lanes) -> None:
+    def __init__(self, engine: HostEngine) -> None:
         self._engine = engine
         self.note: Note = lambda kind, text, job, level: None
         """Records an event: its kind, text, job and level."""
@@ -101,7 +101,7 @@ def first_op_seq(job: Job, membership: Membership) -> int:
     return min([membership.next_op_seq, *near]) if membership.under_way else membership.next_op_seq
 
 
-def next_op_seq_of(job: Job, rank: int, engine: Lanes) -> int:
+def next_op_seq_of(job: Job, rank: int, engine: HostEngine) -> int:
     """The first op that a rank takes part in, which joins now."""
     assert job.links is not None and job.membership is not None
     if not job.membership.under_way and rank not in job.seen:

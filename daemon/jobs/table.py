@@ -21,7 +21,7 @@ from ultima.daemon.base.cpus import cpus
 from ultima.daemon.base.errors import DeadlineExceeded, FailedPrecondition, NotFound, Refused, Unavailable
 from ultima.daemon.base.options import InForce, Options
 from ultima.daemon.base.waiting import Changes, numbers, spawn
-from ultima.daemon.engine.lanes import Lanes
+from ultima.daemon.engine.host_engine import HostEngine
 from ultima.daemon.engine.seal import Sealing
 from ultima.daemon.hosts.coordinator import Coordinator
 from ultima.daemon.hosts.distance import exchange
@@ -57,7 +57,7 @@ class JobTable:
     def __init__(
         self,
         config: DaemonConfig,
-        engine: Lanes,
+        engine: HostEngine,
         budget: Budget,
         coordinator: Coordinator,
         watchers: Watchers,
@@ -227,7 +227,7 @@ class JobTable:
             index=0,
             address=(self._config.address or spec.advertise) if self._grpc_port else ALONE_ADDRESS,
             grpc_port=self._grpc_port,
-            lanes=tuple((info.data_port, info.feedback_port) for info in self._engine.infos),
+            ports=self._engine.ports,
             incarnation=job.incarnation,
             ranks=(spec.rank,),
             packet_bytes=self._engine.info.packet_bytes,
@@ -264,8 +264,7 @@ class JobTable:
         own = next((host for host in membership.hosts if rank in host.ranks), None)
         if own is None or own.incarnation != job.incarnation:
             raise FailedPrecondition(f"job {job.name!r}: rank {rank} has its place in another life of this host")
-        lanes = tuple((info.data_port, info.feedback_port) for info in self._engine.infos)
-        if (own.grpc_port, own.lanes) != (self._grpc_port, lanes):
+        if (own.grpc_port, own.ports) != (self._grpc_port, self._engine.ports):
             raise FailedPrecondition(f"job {job.name!r}: its coordinator tells other ports of this host than it has")
         try:
             job.check_failed()
@@ -357,7 +356,7 @@ class JobTable:
         self._budget.take_job(job.account, trainer.size)
         try:
             place = job.own.ranks.index(rank)
-            memory = [replace(lane, place=place) for lane in trainer.memory]
+            memory = [replace(each, place=place) for each in trainer.memory]
             session = self._engine.session_add(job.number, memory, next_op_seq)
         except BaseException:
             self._budget.give_back_job(job.account, trainer.size)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from ultima.daemon.base.errors import Refused
 from ultima.daemon.base.ranges import whole
 from ultima.daemon.base.rate import Rate
-from ultima.daemon.engine.lanes import Lanes
+from ultima.daemon.engine.host_engine import HostEngine
 from ultima.daemon.hosts.host import Place
 from ultima.daemon.hosts.peers import Peers
 from ultima.v1 import peer_pb2, types_pb2
@@ -38,13 +38,13 @@ Ports = list[tuple[int, int]]
 class Trial:
     """Tries the ports between this daemon and others. Raises Refused where the other one does not answer over TCP."""
 
-    def __init__(self, engine: Lanes, peers: Callable[[], Peers]) -> None:
+    def __init__(self, engine: HostEngine, peers: Callable[[], Peers]) -> None:
         self._engine, self._peers = engine, peers
 
     @property
     def ports(self) -> Ports:
         """Of this host."""
-        return [(info.data_port, info.feedback_port) for info in self._engine.infos]
+        return [*self._engine.ports]
 
     async def find(self, place: Place) -> Place:
         """The place with the node that answers there: all that is asked then is asked of that node."""
@@ -84,7 +84,7 @@ def _only(ports: Ports, feedback: bool) -> Ports:
     return [(0, second) if feedback else (first, 0) for first, second in ports]
 
 
-def strangers(engine: Lanes) -> list[int]:
+def strangers(engine: HostEngine) -> list[int]:
     """Per lane: datagrams that belonged to no job, since the start."""
     return [sum(stats.get(name, 0) for name in STRANGE) for stats in engine.stats_of_each()]
 
@@ -95,7 +95,7 @@ def rate() -> Rate:
 
 
 def reach(
-    request: peer_pb2.ReachRequest, engine: Lanes, source: str, account: str, spent: Rate, version: str
+    request: peer_pb2.ReachRequest, engine: HostEngine, source: str, account: str, spent: Rate, version: str
 ) -> peer_pb2.ReachResponse:
     """Answers PeerService.Reach; `source` is where the call comes from, and the only place that is sent to. `account`
     is who has `spent` what is sent. Raises Refused."""
@@ -108,7 +108,7 @@ def reach(
     return peer_pb2.ReachResponse(
         refused=send(engine, source, ports, request.bytes, request.packets),
         strangers=strangers(engine),
-        lanes=[types_pb2.Lane(data_port=i.data_port, feedback_port=i.feedback_port) for i in engine.infos],
+        lanes=[types_pb2.Lane(data_port=data, feedback_port=feedback) for data, feedback in engine.ports],
         version=version,
         wire_version=WIRE_VERSION,
         packet_bytes=engine.info.packet_bytes,
@@ -116,7 +116,7 @@ def reach(
     )
 
 
-def send(engine: Lanes, address: str, ports: list[tuple[int, int]], size: int, packets: int) -> str:
+def send(engine: HostEngine, address: str, ports: list[tuple[int, int]], size: int, packets: int) -> str:
     """Sends to the data and feedback port of each lane from the same lane here; port 0 is left out. Returns why the
     kernel refused, "" if it did not."""
     refused = ""

@@ -125,7 +125,7 @@ def sentence(unheard: Collection[Unheard], hosts: Sequence[Host]) -> str:
 
 def ports_of(unheard: Iterable[Unheard], hosts: Sequence[Host]) -> list[int]:
     """The UDP ports at which it is not heard, ascending."""
-    return sorted({hosts[each.to_host].lanes[each.lane][each.feedback] for each in unheard})
+    return sorted({hosts[each.to_host].ports[each.lane][each.feedback] for each in unheard})
 
 
 def ailment(unheard: Collection[Unheard], hosts: Sequence[Host]) -> admin_pb2.Ailment:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from ultima.daemon.base.errors import NotFound
 from ultima.daemon.engine.engine import Event, Status
-from ultima.daemon.engine.lanes import Lanes
+from ultima.daemon.engine.host_engine import HostEngine
 from ultima.daemon.hosts.host import Host, State
 from ultima.daemon.observe.events import EventLog
 from ultima.daemon.observe.record import TROUBLES, JobRecord, Life, Minute, minute_message, op_message, word
@@ -30,7 +30,7 @@ PEACE_NS = 10_000_000_000  # without an op that is not complete, until a job cou
 class Recorder:
     """See the module."""
 
-    def __init__(self, engine: Lanes) -> None:
+    def __init__(self, engine: HostEngine) -> None:
         self._engine = engine
         self._ended: OrderedDict[tuple[int, str], admin_pb2.GetReceiptsResponse] = OrderedDict()
         """By owner and name, the one that ended first in front."""

@@ -29,7 +29,7 @@ from typing import Any
 from ultima.daemon.base.errors import Refused
 from ultima.daemon.base.ranges import WINDOW
 from ultima.daemon.base.waiting import spawn
-from ultima.daemon.engine.lanes import Lanes, LanesSnapshot
+from ultima.daemon.engine.host_engine import HostEngine, HostSnapshot
 from ultima.daemon.hosts.host import Host
 from ultima.daemon.jobs.job import Job
 from ultima.daemon.jobs.readiness import EXPIRED, READY
@@ -51,7 +51,7 @@ class Calls:
     """Host, op_seq: makes it the initiator; False if the op had started before."""
 
 
-def controller_of(job: Job, engine: Lanes | LanesSnapshot) -> Host | None:
+def controller_of(job: Job, engine: HostEngine | HostSnapshot) -> Host | None:
     """The host whose daemon is to find the initiator of the job's next op, as it looks from here.
 
     None if there is none, or the op does not start by PROBE.
@@ -62,12 +62,12 @@ def controller_of(job: Job, engine: Lanes | LanesSnapshot) -> Host | None:
     return job.controller() if by_probes else None
 
 
-def has_role(job: Job, engine: Lanes) -> bool:
+def has_role(job: Job, engine: HostEngine) -> bool:
     """Whether that is this host."""
     return job.own is not None and controller_of(job, engine) is job.own
 
 
-def next_here(job: Job, engine: Lanes | LanesSnapshot) -> int:
+def next_here(job: Job, engine: HostEngine | HostSnapshot) -> int:
     """The op that comes next on the own engine."""
     return max(job.readiness.next_op_seq, engine.next_op_seq(job.number))
 
@@ -75,7 +75,7 @@ def next_here(job: Job, engine: Lanes | LanesSnapshot) -> int:
 class Controller:
     """The role in one job, from when this daemon has it until it is stopped."""
 
-    def __init__(self, job: Job, engine: Lanes, calls: Calls, timeout: Callable[[], float]) -> None:
+    def __init__(self, job: Job, engine: HostEngine, calls: Calls, timeout: Callable[[], float]) -> None:
         """`timeout` tells what a draw has, in seconds. Begins at once."""
         self._job, self._engine, self._calls, self._timeout = job, engine, calls, timeout
         self._loop = asyncio.get_running_loop()

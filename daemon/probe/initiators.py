@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from ultima.daemon.base.config import Limits
 from ultima.daemon.base.errors import FailedPrecondition, NotFound
 from ultima.daemon.engine.engine import Event
-from ultima.daemon.engine.lanes import Lanes
+from ultima.daemon.engine.host_engine import HostEngine
 from ultima.daemon.hosts.host import Host
 from ultima.daemon.hosts.peers import Peers
 from ultima.daemon.jobs.job import Job
@@ -28,7 +28,7 @@ class Initiators:
     """See the module."""
 
     def __init__(
-        self, jobs: Callable[[], Iterable[Job]], engine: Lanes, peers: Callable[[], Peers], limits: Limits
+        self, jobs: Callable[[], Iterable[Job]], engine: HostEngine, peers: Callable[[], Peers], limits: Limits
     ) -> None:
         """`jobs` are all jobs of this host; of `limits`, probe_seconds is what a draw of a controller has, where no
         host is so far that it takes longer to ask there."""

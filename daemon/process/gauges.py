@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from ultima.daemon.base.config import DaemonConfig
 from ultima.daemon.engine.engine import NEVER, PeerStats, Status
-from ultima.daemon.engine.lanes import Lanes, LanesSnapshot
+from ultima.daemon.engine.host_engine import HostEngine, HostSnapshot
 from ultima.daemon.hosts.host import Host, State
 from ultima.daemon.jobs.job import Job
 from ultima.daemon.jobs.table import JobTable
@@ -28,7 +28,13 @@ class Gauges:
     """See the module."""
 
     def __init__(
-        self, config: DaemonConfig, engine: Lanes, jobs: JobTable, keeper: Keeper, version: str, trust: Trust | None
+        self,
+        config: DaemonConfig,
+        engine: HostEngine,
+        jobs: JobTable,
+        keeper: Keeper,
+        version: str,
+        trust: Trust | None,
     ) -> None:
         self._config, self._engine, self._jobs, self._keeper = config, engine, jobs, keeper
         self._trust = trust
@@ -53,18 +59,18 @@ class Gauges:
         return Facts(
             version=self._version,
             wire_version=WIRE_VERSION,
-            simd=now.lanes[0].info.simd,
+            simd=now.info.simd,
             start_s=self._started,
-            healthy=judge_all(now_ns, [lane.stats for lane in now.lanes]).well,
+            healthy=judge_all(now_ns, now.stats_of_each()).well,
             oldest_op_s=0.0 if opened == NEVER else max(now_ns - opened, 0) / 1e9,
             cpu_s=time.process_time(),
             receive_asked=self._config.engine.receive_buffer_bytes or RECEIVE_BUFFER_UNSAID,
-            receive_granted=min(lane.info.receive_buffer_bytes for lane in now.lanes),
+            receive_granted=min(part.info.receive_buffer_bytes for part in now.parts),
             on_disk=self._keeper.on_disk,
             history_errors=self._keeper.errors,
             history_bytes=self._keeper.bytes,
             repaired_bytes=stats.get("bytes_repaired", 0),
-            lanes=[lane.stats for lane in now.lanes],
+            lanes=now.stats_of_each(),
             insecure=bool(self._config.bind) and self._config.insecure,
             certificate_warning=self._trust is not None and bool(self._trust.warning(time.time())),
             not_after_s=self._trust.not_after_s() if self._trust is not None else {},
@@ -94,14 +100,14 @@ class Gauges:
             newest=record.ring.copy(STRAGGLER_OPS),
         )
 
-    def _paths(self, now: LanesSnapshot) -> Iterator[tuple[Path, str, PeerStats]]:
+    def _paths(self, now: HostSnapshot) -> Iterator[tuple[Path, str, PeerStats]]:
         for job in self._jobs.all():
             if job.membership is not None:
                 for host, _ in self._others(job):
                     path = job.incarnation, host.index
                     yield path, host.address, now.peer_stats(job.number, host.index)
 
-    def _peers(self, jobs: list[Job], now: LanesSnapshot) -> dict[str, PeerFacts]:
+    def _peers(self, jobs: list[Job], now: HostSnapshot) -> dict[str, PeerFacts]:
         ret: dict[str, PeerFacts] = {}
         for job in jobs:
             for host, state in self._others(job):

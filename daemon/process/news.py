@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the engines tell, brought to those who count it, keep it, log it and act on it.
+"""What the engine tells, brought to those who count it, keep it, log it and act on it.
 
-The engines wake the daemon for ops that have ended ten times a second, or when sixteen of them wait, and at once
+The engine wakes the daemon for ops that have ended ten times a second, or when sixteen of them wait, and at once
 for all else (udp/events.h). Whoever answers a question settles first: takes what has been told by then.
 """
 
@@ -11,68 +11,51 @@ import asyncio
 import functools
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import grpc.aio
 
 from ultima.daemon.base.logs import about
 from ultima.daemon.engine.engine import FIELDS, Event, EventKind, Status
-from ultima.daemon.engine.lanes import Lanes
-from ultima.daemon.engine.portions import joined
+from ultima.daemon.engine.host_engine import HostEngine
 from ultima.daemon.jobs.job import Job
 from ultima.daemon.jobs.table import JobTable
 from ultima.daemon.probe.initiators import Initiators
 
 log = logging.getLogger("ultimad")
 
-EVENTS_AT_ONCE = 256  # as many as an engine holds for the daemon
-
 
 class News:
     """See the module. It belongs to the event loop."""
 
-    def __init__(self, engine: Lanes, jobs: JobTable, initiators: Initiators) -> None:
+    def __init__(self, engine: HostEngine, jobs: JobTable, initiators: Initiators) -> None:
         self._engine, self._jobs, self._initiators = engine, jobs, initiators
         self._waiting: deque[Event] = deque()  # told and not taken, where taking one of them failed
 
     def listen(self) -> None:
         """From now on the loop brings it by itself."""
-        for info in self._engine.infos:
-            asyncio.get_running_loop().add_reader(info.event_fd, self.settle)
+        for fd in self._engine.event_fds:
+            asyncio.get_running_loop().add_reader(fd, self.settle)
 
     def settle(self) -> None:
-        """Brings all that the engines have told by now, in the order of time: lanes take turns with the ops of a job.
-
-        A flood is cut into pieces: the loop calls again while there is more.
-        """
-        told = [event for lane in range(self._engine.count) for event in self._told(lane)]
-        self._waiting = deque(sorted([*self._waiting, *told], key=lambda event: event.at_ns))
+        """Brings all that the engine has told by now. A flood is cut into pieces: the loop calls again while there is
+        more."""
+        self._waiting.extend(self._engine.events())
         while self._waiting:
             self._take(self._waiting.popleft())
 
     def close(self) -> None:
         """Settles, and hears nothing more."""
         self.settle()
-        for info in self._engine.infos:
-            asyncio.get_running_loop().remove_reader(info.event_fd)
-
-    def _told(self, lane: int) -> Iterator[Event]:
-        for _ in range(EVENTS_AT_ONCE):
-            event = self._engine.poll_event(lane)
-            if event is None:
-                return
-            yield event
+        for fd in self._engine.event_fds:
+            asyncio.get_running_loop().remove_reader(fd)
 
     def _note(self, kind: str, text: str, job: str, level: str) -> None:
         self._jobs.recorder.events.note(kind, text, job, level)
 
     def _op_done(self, job: Job | None, name: str, event: Event) -> None:
         if job is not None:
-            whole = job.portions.add(event.op_seq, event.e >> 32 & 0xFF, event)
-            if whole is None:
-                return
-            event = joined(whole)
             job.stats.op_done(event)
             receipt = functools.partial(self._engine.receipt_of, job.number, event.op_seq)
             self._jobs.recorder.op_done(job.record, event, receipt)

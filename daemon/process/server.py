@@ -23,7 +23,7 @@ from ultima.daemon.base.errors import StartFailed
 from ultima.daemon.base.quota import SHARE, Quota
 from ultima.daemon.base.waiting import Changes, spawn
 from ultima.daemon.engine.engine import Engine, EngineConfig
-from ultima.daemon.engine.lanes import Lanes
+from ultima.daemon.engine.host_engine import HostEngine
 from ultima.daemon.hosts.coordinator import Coordinator
 from ultima.daemon.hosts.distance import RoundTrip, exchange
 from ultima.daemon.hosts.host import fresh_number, target
@@ -88,7 +88,7 @@ HANDSHAKE_MS = 2000  # on this host
 
 
 def engine_configs(config: DaemonConfig) -> list[EngineConfig]:
-    """The engines' part of the options, per lane. Their ports follow the daemon's unless they are given."""
+    """The engine's part of the options, for each of its threads. Ports follow the daemon's unless they are given."""
     options = config.engine
     return [
         EngineConfig(
@@ -148,7 +148,7 @@ class Daemon:
             self._folder.clear(config.attach_socket)
             if config.bind:
                 check_port(config.bind, config.port)
-            self.engine = Lanes(engine_configs(config), self._open_engine)
+            self.engine = HostEngine(engine_configs(config), self._open_engine)
         except BaseException:
             self._folder.release()
             raise
@@ -424,5 +424,5 @@ class Daemon:
         log.info(
             "ready version=%s pid=%d socket=%s bind=%s port=%d lanes=%s simd=%s gso=%s gro=%s",
             *(self.version, os.getpid(), self.config.socket, self.config.bind or "none", self.grpc_port),
-            *(",".join(f"{i.data_port}/{i.feedback_port}" for i in self.engine.infos), info.simd, info.gso, info.gro),
+            *(",".join(f"{data}/{feedback}" for data, feedback in self.engine.ports), info.simd, info.gso, info.gro),
         )

@@ -11,7 +11,7 @@ from typing import Any
 from ultima.daemon.base.config import DaemonConfig
 from ultima.daemon.base.errors import InvalidArgument, NotFound, translated
 from ultima.daemon.engine.engine import NEVER, Status
-from ultima.daemon.engine.lanes import Lanes, LanesSnapshot
+from ultima.daemon.engine.host_engine import HostEngine, HostSnapshot
 from ultima.daemon.hosts.host import Host, State
 from ultima.daemon.jobs.job import Job
 from ultima.daemon.jobs.table import JobTable
@@ -51,7 +51,7 @@ class AdminService(OperatorCalls):
     def __init__(
         self,
         config: DaemonConfig,
-        engine: Lanes,
+        engine: HostEngine,
         jobs: JobTable,
         tuning: Tuning,
         tokens: Tokens,
@@ -140,7 +140,7 @@ class AdminService(OperatorCalls):
             check_manage(name, owners[0], uid)
         raise NotFound(f"job = {name!r}: no job of this name of uid {uid} is running here or ended here lately")
 
-    def _job_status(self, job: Job, now: LanesSnapshot) -> admin_pb2.JobStatus:
+    def _job_status(self, job: Job, now: HostSnapshot) -> admin_pb2.JobStatus:
         membership = job.membership
         status = admin_pb2.JobStatus(
             job=job.name,
@@ -181,8 +181,8 @@ class AdminService(OperatorCalls):
         return status
 
 
-def _engine_status(now: LanesSnapshot) -> admin_pb2.EngineStatus:
-    info = now.lanes[0].info
+def _engine_status(now: HostSnapshot) -> admin_pb2.EngineStatus:
+    info = now.info
     return admin_pb2.EngineStatus(
         data_port=info.data_port,
         feedback_port=info.feedback_port,
@@ -195,14 +195,14 @@ def _engine_status(now: LanesSnapshot) -> admin_pb2.EngineStatus:
         counters=_shown(now.stats),
         lanes=[
             admin_pb2.LaneStatus(
-                data_port=lane.info.data_port, feedback_port=lane.info.feedback_port, counters=_shown(lane.stats)
+                data_port=part.info.data_port, feedback_port=part.info.feedback_port, counters=_shown(part.stats)
             )
-            for lane in now.lanes
+            for part in now.parts
         ],
     )
 
 
-def _host_status(job: Job, host: Host, state: State, now: LanesSnapshot) -> admin_pb2.JobHostStatus:
+def _host_status(job: Job, host: Host, state: State, now: HostSnapshot) -> admin_pb2.JobHostStatus:
     status = admin_pb2.JobHostStatus(host=host.to_proto(state), state=host.to_proto(state).state)
     if host is not job.own:
         peer = now.peer_stats(job.number, host.index)

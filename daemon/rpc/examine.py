@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from ultima.daemon.base.config import DaemonConfig
 from ultima.daemon.base.errors import InvalidArgument, Refused
 from ultima.daemon.base.quota import Quota
-from ultima.daemon.engine.lanes import Lanes
+from ultima.daemon.engine.host_engine import HostEngine
 from ultima.daemon.hosts.host import Place, State
 from ultima.daemon.hosts.peers import Peers
 from ultima.daemon.jobs.job import Job
@@ -51,7 +51,7 @@ class Examiner:
     """See the module."""
 
     def __init__(
-        self, config: DaemonConfig, engine: Lanes, jobs: JobTable, peers: Callable[[], Peers], version: str
+        self, config: DaemonConfig, engine: HostEngine, jobs: JobTable, peers: Callable[[], Peers], version: str
     ) -> None:
         self._config, self._engine, self._jobs, self._version = config, engine, jobs, version
         self._trial = Trial(engine, peers)

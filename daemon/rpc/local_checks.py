@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from ultima.daemon.base.config import DaemonConfig, shown_bytes
-from ultima.daemon.engine.lanes import Lanes
+from ultima.daemon.engine.host_engine import HostEngine
 from ultima.daemon.hosts.host import Host, Place, State
 from ultima.daemon.jobs.job import Job
 from ultima.daemon.jobs.table import JobTable
@@ -38,14 +38,14 @@ def check(
     return admin_pb2.Check(name=name, verdict=verdict, finding=finding, remedy=remedy, subject=subject)
 
 
-def of_host(config: DaemonConfig, engine: Lanes) -> list[admin_pb2.Check]:
+def of_host(config: DaemonConfig, engine: HostEngine) -> list[admin_pb2.Check]:
     """Of the host itself."""
     if not config.bind:
         return [check("peers", OK, "no `bind` is set: this daemon serves its own host alone, without a network")]
     return [_buffers(config, engine), *_offloads(config, engine), _interface(config, engine)]
 
 
-def _buffers(config: DaemonConfig, engine: Lanes) -> admin_pb2.Check:
+def _buffers(config: DaemonConfig, engine: HostEngine) -> admin_pb2.Check:
     asked = config.engine.receive_buffer_bytes or RECEIVE_BUFFER_BYTES
     granted, drops = engine.info.receive_buffer_bytes, engine.stats().get("kernel_drops", 0)
     remedy = f"sysctl -w net.core.rmem_max={asked}, for good in /etc/sysctl.d, and start the daemon again"
@@ -60,7 +60,7 @@ def _buffers(config: DaemonConfig, engine: Lanes) -> admin_pb2.Check:
     return check("socket buffers", OK, f"{shown_bytes(granted)} to receive, nothing dropped")
 
 
-def _offloads(config: DaemonConfig, engine: Lanes) -> list[admin_pb2.Check]:
+def _offloads(config: DaemonConfig, engine: HostEngine) -> list[admin_pb2.Check]:
     rows = []
     for name, wanted, has in (
         ("gso", config.engine.gso, engine.info.gso),
@@ -75,7 +75,7 @@ def _offloads(config: DaemonConfig, engine: Lanes) -> list[admin_pb2.Check]:
     return rows
 
 
-def _interface(config: DaemonConfig, engine: Lanes) -> admin_pb2.Check:
+def _interface(config: DaemonConfig, engine: HostEngine) -> admin_pb2.Check:
     """Whether a full packet fits the interface that has the daemon's address."""
     packet = engine.info.packet_bytes + (48 if ":" in config.bind else 28)
     mtu = _mtu_towards(config.bind)
@@ -109,7 +109,7 @@ def _mtu_towards(address: str) -> int | None:
     return None
 
 
-def of_job(job: Job, engine: Lanes, jobs: JobTable) -> list[admin_pb2.Check]:
+def of_job(job: Job, engine: HostEngine, jobs: JobTable) -> list[admin_pb2.Check]:
     """Of one job that is here."""
     name = f"job {job.name}"
     if job.membership is None or not job.ready:
@@ -139,7 +139,7 @@ def _ailment(job: Job, name: str) -> admin_pb2.Check:
     return check(job.ailment.name, FAILURE, finding, remedy, name)
 
 
-def _losses(job: Job, engine: Lanes, known: set[int], name: str) -> list[admin_pb2.Check]:
+def _losses(job: Job, engine: HostEngine, known: set[int], name: str) -> list[admin_pb2.Check]:
     rows = []
     now = engine.snapshot()
     for host, _ in job.hosts():
@@ -154,7 +154,7 @@ def _losses(job: Job, engine: Lanes, known: set[int], name: str) -> list[admin_p
     return rows
 
 
-def lossy(jobs: Iterable[Job], engine: Lanes, place: Place) -> str:
+def lossy(jobs: Iterable[Job], engine: HostEngine, place: Place) -> str:
     """What is lost on the way to a daemon, in words, if a host there is up in a job here and so much is lost that TCP
     suffers from it as well; "" if not."""
     now = engine.snapshot()
@@ -185,7 +185,7 @@ def _slow(job: Job, record: admin_pb2.GetReceiptsResponse, known: set[int], name
     return rows
 
 
-def _late(job: Job, engine: Lanes, jobs: JobTable, found: set[str], name: str) -> list[admin_pb2.Check]:
+def _late(job: Job, engine: HostEngine, jobs: JobTable, found: set[str], name: str) -> list[admin_pb2.Check]:
     """The host for which the others wait while ops stay whole, unless there is a graver reason for waiting."""
     latest = job.latest(engine, engine.snapshot())
     if latest is None or found & {"slow host", "peer"}:

@@ -20,7 +20,7 @@ from ultima.daemon.base.errors import (
 )
 from ultima.daemon.base.options import check_job, from_proto
 from ultima.daemon.base.ranges import INT64_MAX, OP_SEQ_MAX, whole
-from ultima.daemon.engine.lanes import Lanes
+from ultima.daemon.engine.host_engine import HostEngine
 from ultima.daemon.hosts import membership
 from ultima.daemon.hosts.coordinator import Coordinator
 from ultima.daemon.hosts.host import Host, address_of_peer
@@ -57,7 +57,7 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
         limits: Limits,
         trust: Trust | None,
         hearing: Hearing,
-        engine: Lanes,
+        engine: HostEngine,
         version: str,
     ) -> None:
         """Callers are known by their certificates if there is `trust`, and by nothing if there is not."""

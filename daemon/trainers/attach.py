@@ -66,7 +66,7 @@ from ultima.daemon.base.errors import (
 from ultima.daemon.base.logs import about
 from ultima.daemon.base.waiting import spawn
 from ultima.daemon.engine.engine import SessionMemory
-from ultima.daemon.engine.lanes import Lanes
+from ultima.daemon.engine.host_engine import HostEngine
 from ultima.daemon.trainers import memory
 from ultima.daemon.trainers.budget import Budget, check_share
 from ultima.daemon.trainers.memory import Memory, whole_pages
@@ -195,7 +195,7 @@ class AttachServer:
     def __init__(
         self,
         config: DaemonConfig,
-        engine: Lanes,
+        engine: HostEngine,
         budget: Budget,
         tokens: Tokens,
         version: str,

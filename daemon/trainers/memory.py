@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 from ultima.daemon.base.errors import Unavailable
 from ultima.daemon.engine.engine import Region, SessionMemory
-from ultima.daemon.engine.lanes import Lanes
+from ultima.daemon.engine.host_engine import HostEngine
 
 _MFD_NOEXEC_SEAL = 0x0008  # Linux 6.3
 _SIZE_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
@@ -59,7 +59,7 @@ class Memory:
         for fd in (self.lanes[0].complete_fd, *(lane.submit_fd for lane in self.lanes)):
             os.close(fd)
 
-    def unmap(self, engine: Lanes, discard: bool) -> None:
+    def unmap(self, engine: HostEngine, discard: bool) -> None:
         """Ends the mappings, and takes the pages from all who hold the files if `discard` says so. Large memory takes
         a while; any thread may call this."""
         rings = [region for lane in self.lanes for region in (lane.submissions, lane.completions)]
@@ -72,17 +72,17 @@ def whole_pages(size: int) -> int:
     return -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
 
 
-def ring_bytes(engine: Lanes) -> tuple[int, int]:
+def ring_bytes(engine: HostEngine) -> tuple[int, int]:
     """Of the submissions and the completions of a lane, in whole pages."""
     return whole_pages(engine.info.submission_bytes), whole_pages(engine.info.completion_bytes)
 
 
-def size_of(engine: Lanes, arena_bytes: int) -> int:
+def size_of(engine: HostEngine, arena_bytes: int) -> int:
     """Bytes of all memory of a trainer with an arena of that size."""
     return sum(ring_bytes(engine)) * engine.count + arena_bytes
 
 
-def create(engine: Lanes, arena_bytes: int) -> Memory:
+def create(engine: HostEngine, arena_bytes: int) -> Memory:
     """New memory, mapped and of sealed size. Raises Unavailable if the kernel has none."""
     rings = ring_bytes(engine)
     with contextlib.ExitStack() as undo:

@@ -15,7 +15,7 @@ from typing import Any
 
 from ultima.daemon.base.config import DaemonConfig
 from ultima.daemon.engine.engine import NEVER, PeerStats, Status
-from ultima.daemon.engine.lanes import Lanes, LanesSnapshot
+from ultima.daemon.engine.host_engine import HostEngine, HostSnapshot
 from ultima.daemon.hosts.host import Host, State
 from ultima.daemon.jobs.job import Job
 from ultima.daemon.jobs.table import JobTable
@@ -37,7 +37,7 @@ STRAGGLES = 0.1  # share of the newest ops for which a host must be to blame to 
 class View:
     """See the module. It belongs to the event loop."""
 
-    def __init__(self, config: DaemonConfig, engine: Lanes, jobs: JobTable, version: str) -> None:
+    def __init__(self, config: DaemonConfig, engine: HostEngine, jobs: JobTable, version: str) -> None:
         self._config, self._engine, self._jobs, self._version = config, engine, jobs, version
         self._started = time.monotonic()
         self._courses: dict[int, Course] = {}
@@ -67,7 +67,7 @@ class View:
             del self._courses[gone]
         lanes = self._lanes(now)
         latest = {job.incarnation: job.latest(self._engine, now) for job in found}
-        verdict = judge_all(now_ns, [lane.stats for lane in now.lanes])
+        verdict = judge_all(now_ns, now.stats_of_each())
         opened = now.stats["oldest_open_ns"]
         host = HostNow(
             jobs=[self._now(job, now_ns, latest[job.incarnation]) for job in found],
@@ -101,14 +101,14 @@ class View:
             "events": _events(events.after(max(events.last - EVENTS_SHOWN, 0))),
         }
 
-    def _lanes(self, now: LanesSnapshot) -> list[dict[str, Any]]:
-        self._cpu.append((time.monotonic(), [lane.stats.get("cpu_ns", 0) for lane in now.lanes]))
+    def _lanes(self, now: HostSnapshot) -> list[dict[str, Any]]:
+        self._cpu.append((time.monotonic(), [stats.get("cpu_ns", 0) for stats in now.stats_of_each()]))
         (before, old), (after, new) = self._cpu[0], self._cpu[-1]
         spent = max(after - before, 1e-3) * 1e9
         self._drops.append(now.stats.get("kernel_drops", 0))
         return [
-            {"cpu": round((new[lane] - old[lane]) / spent, 4), "drops": stats.stats.get("kernel_drops", 0)}
-            for lane, stats in enumerate(now.lanes)
+            {"cpu": round((new[lane] - old[lane]) / spent, 4), "drops": stats.get("kernel_drops", 0)}
+            for lane, stats in enumerate(now.stats_of_each())
         ]
 
     def _now(self, job: Job, now_ns: int, latest: tuple[Host, Late] | None) -> JobNow:
@@ -130,7 +130,7 @@ class View:
             silent_s=(now_ns - course.last_ns) / 1e9 if course.last_ns else time.monotonic() - job.began,
         )
 
-    def _job(self, job: Job, now: LanesSnapshot, latest: tuple[Host, Late] | None) -> dict[str, Any]:
+    def _job(self, job: Job, now: HostSnapshot, latest: tuple[Host, Late] | None) -> dict[str, Any]:
         stats, membership = job.stats, job.membership
         asked = next((joiner.spec.world_size for joiner in job.joining.values()), 0)
         return {
@@ -150,7 +150,7 @@ class View:
         }
 
 
-def _peer(job: Job, host: Host, state: State, now: LanesSnapshot) -> dict[str, Any]:
+def _peer(job: Job, host: Host, state: State, now: HostSnapshot) -> dict[str, Any]:
     paths: Sequence[PeerStats] = () if host is job.own else now.paths(job.number, host.index)
     return {
         "index": host.index,

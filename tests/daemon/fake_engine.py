@@ -336,6 +336,10 @@ class FakeEngine:
             self._rung = False
         return event
 
+    def event_join(self, portions: list[Event]) -> Event:
+        (event,) = portions
+        return event
+
     def close(self) -> None:
         assert not self.closed, "closed twice"
         self.closed = True

@@ -15,7 +15,7 @@ from tests.daemon.helpers import eventually
 from ultima.daemon.base.errors import FailedPrecondition, Unavailable
 from ultima.daemon.base.options import DEFAULTS, InForce
 from ultima.daemon.engine.engine import EngineConfig, JobConfig
-from ultima.daemon.engine.lanes import Lanes
+from ultima.daemon.engine.host_engine import HostEngine
 from ultima.daemon.hosts.host import Host, State
 from ultima.daemon.jobs.links import Links
 from ultima.v1 import peer_pb2
@@ -27,7 +27,7 @@ class Side:
     """One host of a job, without its daemon: the other sides are called directly, after a delay that the test draws."""
 
     def __init__(self, index: int, hosts: list[Host], sides: list[Side], delay: Delay) -> None:
-        lanes = Lanes([EngineConfig("127.0.0.1")], FakeEngine)
+        lanes = HostEngine([EngineConfig("127.0.0.1")], FakeEngine)
         (self.engine,) = lanes.engines
         self.index, self.sides, self.delay = index, sides, delay
         self.reachable = True

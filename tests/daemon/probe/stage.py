@@ -13,7 +13,7 @@ from tests.daemon.fake_engine import FakeEngine
 from tests.daemon.helpers import eventually
 from ultima.daemon.base.options import InForce, Options
 from ultima.daemon.engine.engine import EngineConfig, Event, EventKind, JobConfig
-from ultima.daemon.engine.lanes import Lanes
+from ultima.daemon.engine.host_engine import HostEngine
 from ultima.daemon.hosts.host import Host, Membership, State
 from ultima.daemon.jobs.job import Job
 from ultima.daemon.jobs.links import Links
@@ -50,7 +50,7 @@ class Stage:
     """Host 0 of a job, with a controller, and nothing but the test behind its calls. Host i has rank i."""
 
     job: Job
-    engine: Lanes
+    engine: HostEngine
     timeout: float
     asked: list[Asked] = field(default_factory=list)
     activated: list[tuple[int, int]] = field(default_factory=list)
@@ -106,7 +106,7 @@ class Stage:
 async def stage(hosts: int = 8, options: Options = PROBE, timeout: float = LONG, own: int = 0) -> AsyncIterator[Stage]:
     """A controller that has begun. At the end it is stopped, and must leave nothing behind."""
     before = asyncio.all_tasks()
-    engine = Lanes([EngineConfig("127.0.0.1")], FakeEngine)
+    engine = HostEngine([EngineConfig("127.0.0.1")], FakeEngine)
     every = [Host(i, "127.0.0.1", 100 + i, ((1, 2),), 1000 + i, (i,), 1472) for i in range(hosts)]
     job = Job("job", 0)
     job.number = engine.job_add(JobConfig(hosts, own, 1, 1472, hosts, 1000, 0, 0, options), 1)

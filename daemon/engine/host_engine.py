@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All engines of this host as one: op s of a job goes to lane s mod n, where it has number s / n.
+"""The one engine of this host that the rest of the daemon sees, made of one or more C engines: its lanes.
 
-A lane is an engine of its own, with its own thread and its own two ports; the C core knows nothing of the others. So
-two ops in a row travel on two ports and are worked on by two threads, and a lane that is held up holds up only its own
-ops. How many of them a job uses is settled when it forms (hosts/lanes.py). The lanes of a session share its arena and
-its completion eventfd.
+A lane has a thread and two ports of its own; the C core knows nothing of the others. Op s of a job with n lanes goes to
+lane s mod n, where it has number s / n. So two ops in a row travel on two ports and are worked on by two threads, and a
+lane that is held up holds up only its own ops. How many of them a job uses is settled when it forms (hosts/lanes.py).
+The lanes of a session share its arena and its completion eventfd.
 
-The numbers of jobs and sessions that the rest of the daemon sees are made here; each lane has its own for them.
+Here they are told what all must know, and what they tell is joined: numbers, events, receipts, statistics. The numbers
+of jobs and sessions that the rest of the daemon sees are made here; each lane has its own for them.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
-from ultima.daemon.base.errors import NotFound, StartupError
+from ultima.daemon.base.errors import FailedPrecondition, NotFound, StartupError
 from ultima.daemon.base.options import Options
 from ultima.daemon.engine.engine import (
     NEVER,
@@ -27,6 +28,7 @@ from ultima.daemon.engine.engine import (
     EngineConfig,
     EngineInfo,
     Event,
+    EventKind,
     JobConfig,
     JobSnapshot,
     PeerStats,
@@ -41,6 +43,7 @@ from ultima.daemon.engine.reports import LARGEST, LEAST
 from ultima.daemon.engine.seal import Seal
 from ultima.v1 import records_pb2
 
+EVENTS_AT_ONCE = 256  # as many as a lane holds for the daemon
 LOOK_BACK = 16  # receipts of a lane that are looked at for one op, which has just ended
 
 
@@ -60,7 +63,7 @@ def next_seq(locals_: Sequence[int]) -> int:
     return max((global_seq(n - 1, lane, lanes) + 1 for lane, n in enumerate(locals_) if n), default=0)
 
 
-class Lanes:
+class HostEngine:
     """See the module. Errors are raised as `errors.Refused`."""
 
     def __init__(self, configs: Sequence[EngineConfig], open_engine: Callable[[EngineConfig], Engine]) -> None:
@@ -71,6 +74,8 @@ class Lanes:
         self._sessions: dict[int, tuple[int, ...]] = {}
         self._job_of: list[dict[int, int]] = [{} for _ in configs]
         self._session_of: list[dict[int, int]] = [{} for _ in configs]
+        # Of each job: ends of portions of ops that have not ended in all lanes.
+        self._ends: dict[int, Portions[Event]] = {}
         try:
             for config in configs:
                 first = self.engines[0] if self.engines else None
@@ -85,9 +90,14 @@ class Lanes:
         return len(self.engines)
 
     @property
-    def infos(self) -> list[EngineInfo]:
-        """What each engine was granted; each is asked."""
-        return [engine.info for engine in self.engines]
+    def ports(self) -> tuple[tuple[int, int], ...]:
+        """Data and feedback port, of each lane."""
+        return tuple((info.data_port, info.feedback_port) for info in (engine.info for engine in self.engines))
+
+    @property
+    def event_fds(self) -> list[int]:
+        """Each is readable when there are `events`."""
+        return [engine.info.event_fd for engine in self.engines]
 
     @property
     def info(self) -> EngineInfo:
@@ -106,9 +116,9 @@ class Lanes:
         """The counters of all lanes together: sums, and of what is open the oldest."""
         return add_up(self.stats_of_each())
 
-    def snapshot(self) -> LanesSnapshot:
+    def snapshot(self) -> HostSnapshot:
         """All that status tells, at the cost of waiting for each lane's engine once."""
-        return LanesSnapshot([engine.snapshot() for engine in self.engines], dict(self._jobs))
+        return HostSnapshot([engine.snapshot() for engine in self.engines], dict(self._jobs))
 
     def suite(self, name: str) -> str:
         """The cipher of that name, the same on all lanes; "auto": the fastest here."""
@@ -130,6 +140,7 @@ class Lanes:
             undo.pop_all()
         job = _free(self._jobs)
         self._jobs[job] = tuple(numbers)
+        self._ends[job] = Portions()
         for lane, number in enumerate(numbers):
             self._job_of[lane][number] = job
         return job
@@ -148,7 +159,15 @@ class Lanes:
         for lane, (engine, number) in enumerate(self._each(job)):
             engine.job_remove(number)
             del self._job_of[lane][number]
-        del self._jobs[job]
+        del self._jobs[job], self._ends[job]
+
+    def check_path(self, job: int, cids: Sequence[int], ports: Sequence[tuple[int, int]], who: str) -> None:
+        """Raises FailedPrecondition, which names `who`, unless a peer has the ids and ports for `peer_connect`."""
+        lanes = self.lanes_of(job)
+        if len(cids) != lanes or len(ports) < lanes:
+            raise FailedPrecondition(
+                f"{who}: {len(cids)} connection_ids, {len(ports)} lanes: allowed: {lanes}, one per lane of the job"
+            )
 
     def peer_listen(self, job: int, host: int, seal: Seal | None = None) -> tuple[int, ...]:
         """A fresh connection id per lane for packets from `host`; all state of the paths from it is forgotten.
@@ -313,15 +332,33 @@ class Lanes:
         receipt.agreed_seq = (receipt.op_seq + apart * lanes) % 2**32
         return receipt
 
-    def poll_event(self, lane: int) -> Event | None:
-        """The next event of a lane in the numbers of this class, or None."""
-        event = self.engines[lane].poll_event()
-        if event is None:
-            return None
-        job = self._job_of[lane].get(event.job, NOBODY)
-        lanes = len(self._jobs[job]) if job in self._jobs else 1
-        session = self._session_of[lane].get(event.session, NOBODY)
-        return event._replace(job=job, session=session, op_seq=global_seq(event.op_seq, lane, lanes))
+    def events(self) -> list[Event]:
+        """All that has been told by now, in the order of time; of a flood a part, and more the next time.
+
+        An op that is split has one OP_DONE event, when all of its portions have ended. Those of a job that is gone are
+        told as they are.
+        """
+        told = [event for lane in range(self.count) for event in self._told(lane)]
+        found = (self._whole(event) for event in sorted(told, key=lambda event: event.at_ns))
+        return [event for event in found if event is not None]
+
+    def _told(self, lane: int) -> Iterator[Event]:
+        """The events of a lane, in the numbers of this class."""
+        for _ in range(EVENTS_AT_ONCE):
+            event = self.engines[lane].poll_event()
+            if event is None:
+                return
+            job = self._job_of[lane].get(event.job, NOBODY)
+            lanes = len(self._jobs[job]) if job in self._jobs else 1
+            session = self._session_of[lane].get(event.session, NOBODY)
+            yield event._replace(job=job, session=session, op_seq=global_seq(event.op_seq, lane, lanes))
+
+    def _whole(self, event: Event) -> Event | None:
+        """The event; of an op that is split, one of all portions with the last of them."""
+        if event.kind != EventKind.OP_DONE or event.job not in self._ends:
+            return event
+        whole = self._ends[event.job].add(event.op_seq, event.e >> 32 & 0xFF, event)
+        return None if whole is None else whole[0] if len(whole) == 1 else self.engines[0].event_join(whole)
 
     def close(self) -> None:
         """Stops all engines' threads and closes their sockets."""
@@ -335,21 +372,31 @@ class Lanes:
         return list(zip(self.engines, self._jobs[job], strict=False))
 
 
-class LanesSnapshot:
-    """All engines of this host at one moment, in the job numbers of `Lanes`."""
+class HostSnapshot:
+    """The engine of this host at one moment, in the job numbers of `HostEngine`."""
 
     def __init__(self, lanes: Sequence[Snapshot], jobs: Mapping[int, Sequence[int]]) -> None:
         """`jobs`: of each job its number in each of its lanes."""
-        self.lanes = lanes
+        self.parts = lanes
+        """Of each lane, as `ultima status` shows them."""
         self._jobs = jobs
+
+    @property
+    def info(self) -> EngineInfo:
+        """Of the first lane; all are opened alike but for their ports."""
+        return self.parts[0].info
+
+    def stats_of_each(self) -> list[dict[str, int]]:
+        """The counters of each lane."""
+        return [part.stats for part in self.parts]
 
     @property
     def stats(self) -> dict[str, int]:
         """The counters of all lanes together."""
-        return add_up([lane.stats for lane in self.lanes])
+        return add_up(self.stats_of_each())
 
     def next_op_seq(self, job: int) -> int:
-        """See `Lanes.next_op_seq`."""
+        """See `HostEngine.next_op_seq`."""
         return next_seq([each.next_op_seq for each in self._each(job)])
 
     def peer_stats(self, job: int, host: int) -> PeerStats:
@@ -365,7 +412,7 @@ class LanesSnapshot:
         return [lane.peers[host] for lane in self._each(job)]
 
     def _each(self, job: int) -> list[JobSnapshot]:
-        return [lane.jobs[number] for lane, number in zip(self.lanes, self._jobs[job], strict=False)]
+        return [lane.jobs[number] for lane, number in zip(self.parts, self._jobs[job], strict=False)]
 
 
 def add_up(each: Sequence[dict[str, int]]) -> dict[str, int]:

@@ -1,18 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several engines as one: which lane an op takes, what each lane is told, and that no lane speaks for another."""
+"""Several engines as one: which lane an op takes, what each is told, and what all of them tell is told once."""
 
 from __future__ import annotations
 
 import asyncio
 import random
 from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.daemon.fake_engine import FakeEngine
 from tests.daemon.helpers import House, engine, eventually, rendezvous, status, wired
-from ultima.daemon.base.errors import InvalidArgument, NotFound, ResourceExhausted, StartupError
+from ultima._native import ffi, lib
+from ultima.daemon.base.errors import FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted, StartupError
 from ultima.daemon.base.options import Options
 from ultima.daemon.engine.engine import (
     NEVER,
@@ -24,7 +27,8 @@ from ultima.daemon.engine.engine import (
     Snapshot,
     Status,
 )
-from ultima.daemon.engine.lanes import Lanes, LanesSnapshot, add_up, global_seq, local_seq, next_seq
+from ultima.daemon.engine.host_engine import HostEngine, HostSnapshot, add_up, global_seq, local_seq, next_seq
+from ultima.daemon.engine.joins import NativeJoins
 from ultima.daemon.observe.progress import judge_all
 
 JOB = JobConfig(2, 0, 1, 1472, 2, 1000, 0, 0)
@@ -53,8 +57,8 @@ def test_next_seq__is_what_follows_the_newest_op_of_all_lanes() -> None:
             )
 
 
-def two(lanes: int = 2) -> tuple[Lanes, list[FakeEngine]]:
-    made = Lanes([EngineConfig("127.0.0.1", 100 + 2 * i, 101 + 2 * i) for i in range(lanes)], FakeEngine)
+def two(lanes: int = 2) -> tuple[HostEngine, list[FakeEngine]]:
+    made = HostEngine([EngineConfig("127.0.0.1", 100 + 2 * i, 101 + 2 * i) for i in range(lanes)], FakeEngine)
     return made, [fake for fake in made.engines if isinstance(fake, FakeEngine)]
 
 
@@ -76,11 +80,8 @@ def test_job_add__of_one_lane_uses_the_first_and_numbers_are_told_apart() -> Non
     assert [sorted(fake.jobs) for fake in fakes] == [[0, 1], [0]]
     assert len(lanes.peer_listen(alone, 1)) == 1 and len(lanes.peer_listen(both, 1)) == 2
     fakes[1].emit(EventKind.OP_DONE, 0, op_seq=3, a=1)
-    event = lanes.poll_event(1)
-    assert event is not None and (event.job, event.op_seq) == (both, 7)
     fakes[0].emit(EventKind.OP_DONE, 0, op_seq=3, a=1)
-    event = lanes.poll_event(0)
-    assert event is not None and (event.job, event.op_seq) == (alone, 3)
+    assert {(event.job, event.op_seq) for event in lanes.events()} == {(both, 7), (alone, 3)}
     lanes.job_remove(alone)
     assert [sorted(fake.jobs) for fake in fakes] == [[1], [0]]
     with pytest.raises(NotFound):
@@ -97,6 +98,48 @@ def test_job_add__what_one_lane_refuses_no_lane_keeps(monkeypatch: pytest.Monkey
     with pytest.raises(ResourceExhausted):
         lanes.job_add(JOB, 2)
     assert fakes[0].jobs == {}
+
+
+def test_events__in_the_order_of_time_and_one_of_a_split_op() -> None:
+    lanes, fakes = two(3)
+    job = lanes.job_add(JOB, 3)
+
+    def ends(lane: int, op_seq: int, at_ns: int, missing: int = 0, portion: int = 0) -> None:
+        status = Status.PARTIAL if missing else Status.COMPLETE
+        said = {"a": int(status), "b": 10 + at_ns, "c": missing, "d": 1000, "e": portion << 32}
+        fakes[lane].emit(EventKind.OP_DONE, 0, op_seq=op_seq, at_ns=at_ns, **said)
+
+    for fake in fakes:
+        fake.event_join = partial(NativeJoins.event_join, SimpleNamespace(_ffi=ffi, _lib=lib))  # type: ignore
+    ends(0, 1, at_ns=5)
+    ends(2, 3, at_ns=2, portion=0x32)
+    ends(0, 3, at_ns=6, missing=70, portion=0x30)
+    assert [(event.op_seq, event.at_ns) for event in lanes.events()] == [(3, 5)]
+    ends(2, 0, at_ns=7)
+    ends(1, 3, at_ns=8, missing=30, portion=0x31)
+    alone, whole = lanes.events()
+    assert (whole.op_seq, whole.job, whole.a, whole.b) == (9, job, Status.PARTIAL, 18)
+    assert (whole.c, whole.d, alone.op_seq, lanes.events()) == (100, 3000, 2, [])
+
+
+def test_events__portions_of_a_job_that_went_wait_for_nobody() -> None:
+    """The number is another job's then."""
+    lanes, fakes = two()
+    for lane in range(2):
+        job = lanes.job_add(JOB, 2)
+        fakes[lane].emit(EventKind.OP_DONE, 0, op_seq=0, a=1, e=(0x20 + lane) << 32)
+        assert lanes.events() == []
+        lanes.job_remove(job)
+
+
+def test_check_path__ids_and_ports_for_each_lane() -> None:
+    lanes, _ = two()
+    job = lanes.job_add(JOB, 2)
+    lanes.check_path(job, (1, 2), lanes.ports, "host 1")
+    for cids, ports in (((1,), lanes.ports), ((1, 2, 3), lanes.ports), ((1, 2), lanes.ports[:1])):
+        text = rf"host 1: {len(cids)} connection_ids, {len(ports)} lanes: allowed: 2, one per lane"
+        with pytest.raises(FailedPrecondition, match=text):
+            lanes.check_path(job, cids, ports, "host 1")
 
 
 def test_job_tune__reaches_every_lane() -> None:
@@ -133,7 +176,7 @@ def test_peer_stats__of_several_lanes() -> None:
     def together(*paths: PeerStats) -> PeerStats:
         info: Any = None
         lanes = [Snapshot(info, {}, {0: JobSnapshot(0, (path,))}) for path in paths]
-        return LanesSnapshot(lanes, {7: [0] * len(lanes)}).peer_stats(7, 0)
+        return HostSnapshot(lanes, {7: [0] * len(lanes)}).peer_stats(7, 0)
 
     assert together(first) == first
     assert together(first, second) == PeerStats(True, 30, 110, 220, 1, 100, 9, 2, 3)
@@ -170,7 +213,7 @@ def test_open__a_port_that_is_taken_closes_what_was_opened() -> None:
         return opened[0]
 
     with pytest.raises(StartupError, match="taken"):
-        Lanes([EngineConfig("127.0.0.1")] * 2, open_engine)
+        HostEngine([EngineConfig("127.0.0.1")] * 2, open_engine)
     assert opened[0].closed
 
 
