@@ -145,8 +145,8 @@ class HostEngine:
             self._job_of[lane][number] = job
         return job
 
-    def lanes_of(self, job: int) -> int:
-        """How many lanes a job has."""
+    def ports_of(self, job: int) -> int:
+        """How many pairs of ports a job uses: one for each of its lanes."""
         return len(self._each(job))
 
     def job_tune(self, job: int, options: Options) -> None:
@@ -163,7 +163,7 @@ class HostEngine:
 
     def check_path(self, job: int, cids: Sequence[int], ports: Sequence[tuple[int, int]], who: str) -> None:
         """Raises FailedPrecondition, which names `who`, unless a peer has the ids and ports for `peer_connect`."""
-        lanes = self.lanes_of(job)
+        lanes = self.ports_of(job)
         if len(cids) != lanes or len(ports) < lanes:
             raise FailedPrecondition(
                 f"{who}: {len(cids)} connection_ids, {len(ports)} lanes: allowed: {lanes}, one per lane of the job"
@@ -284,20 +284,30 @@ class HostEngine:
         """What the engines have kept of a job's ops, the newest of a lane first; one for all portions of an op that was
         split, if all are kept."""
         known: Portions[Any] = Portions()
-        lanes = self.lanes_of(job)
+        lanes = self.ports_of(job)
         for lane, (engine, number) in enumerate(self._each(job)):
-            for back in itertools.count():
-                raw = engine.receipt(number, back)
-                if raw is None:
-                    break
+            for raw in self._newest(engine, number):
                 told = self._in_job(raw, lane, lanes)
                 if whole := known.add(told.op_seq, told.portion, told):
                     yield to_proto(self._joined(whole))
 
-    def receipt(self, job: int, back: int, lane: int = 0) -> Any | None:
-        """The struct of a lane's `back`-th newest op, in the lane's numbers, or None; valid until the next call."""
-        engine, number = self._each(job)[lane]
+    def receipt(self, job: int, back: int) -> Any | None:
+        """The struct of the `back`-th newest op of a partial job, which has one lane, or None; valid until the next
+        call."""
+        ((engine, number),) = self._each(job)
         return engine.receipt(number, back)
+
+    def series(self, job: int) -> list[Iterator[Any]]:
+        """The structs of the newest ops or portions, of each lane the newest first; each is valid until the next."""
+        return [self._newest(engine, number) for engine, number in self._each(job)]
+
+    @staticmethod
+    def _newest(engine: Engine, number: int) -> Iterator[Any]:
+        for back in itertools.count():
+            raw = engine.receipt(number, back)
+            if raw is None:
+                return
+            yield raw
 
     def receipt_of(self, job: int, op_seq: int) -> records_pb2.OpReceipt | None:
         """The receipt of one of the newest ops; None if a lane has kept `LOOK_BACK` newer ones."""
@@ -312,10 +322,7 @@ class HostEngine:
         lanes = self._each(job)
         lane = op_seq % len(lanes)
         engine, number = lanes[lane]
-        for back in range(LOOK_BACK):
-            raw = engine.receipt(number, back)
-            if raw is None:
-                return None
+        for raw in itertools.islice(self._newest(engine, number), LOOK_BACK):
             if global_seq(raw.op_seq, lane, len(lanes)) == op_seq:
                 return self._in_job(raw, lane, len(lanes))
         return None

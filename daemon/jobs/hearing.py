@@ -103,8 +103,8 @@ class Hearing:
 
     def told(self, job: Job, news: peer_pb2.WatchResponse) -> None:
         """Another host of the job tells what it found."""
-        lanes = self._engine.lanes_of(job.number)
-        found = believed(news.unheard, news.host_index, len(job.hosts()), lanes)
+        pairs = self._engine.ports_of(job.number)
+        found = believed(news.unheard, news.host_index, len(job.hosts()), pairs)
         if found != job.unheard.get(news.host_index, frozenset()):
             job.unheard[news.host_index] = found
             self.settle(job)
@@ -176,26 +176,27 @@ class Hearing:
             job.unheard[here] = own
             self._watchers.tell(job)
 
-    async def _tried(self, link: Link, here: int, lanes: int) -> set[Unheard]:
-        """All ports of a job's lanes that datagrams do not get through, between here and another host. A path on which
-        feedback does not come carries no data that could be missed, so counters tell of some ports alone. Of lanes that
+    async def _tried(self, link: Link, here: int, pairs: int) -> set[Unheard]:
+        """All ports that a job uses and datagrams do not get through, between here and another host. A path on which
+        feedback does not come carries no data that could be missed, so counters tell of some ports alone. Of ports that
         the job does not use no counter could ever take back what was found."""
         there, place = link.host.index, link.host.place
         found: set[Unheard] = set()
         try:
             for feedback in (False, True):
-                out = await self._trial.outward(place, list(link.host.ports[:lanes]), feedback)
-                back = await self._trial.inward(place, lanes, feedback)
-                found |= {Unheard(here, there, lane, feedback) for lane, came in enumerate(out) if not came}
-                found |= {Unheard(there, here, lane, feedback) for lane, came in enumerate(back) if not came}
+                out = await self._trial.outward(place, list(link.host.ports[:pairs]), feedback)
+                back = await self._trial.inward(place, pairs, feedback)
+                found |= {Unheard(here, there, at, feedback) for at, came in enumerate(out) if not came}
+                found |= {Unheard(there, here, at, feedback) for at, came in enumerate(back) if not came}
         except Refused as error:
             log.debug("not tried host=%d reason=%s", there, error)
         return found
 
 
 def seems_ill(before: tuple[PeerStats, ...], now: tuple[PeerStats, ...]) -> bool:
-    """Whether something went out on a lane since `before`, and of data or feedback nothing came back, or more than a
-    part in LOST_OF of the data was lost. Networks lose some of it all the time, and to ask costs both daemons a call.
+    """Whether something went out from a pair of ports since `before`, and of data or feedback nothing came back, or
+    more than a part in LOST_OF of the data was lost. Networks lose some all the time, and to ask costs both daemons a
+    call.
     """
     return any(
         (new.sent_packets > old.sent_packets or new.feedbacks_sent > old.feedbacks_sent)

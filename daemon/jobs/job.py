@@ -245,7 +245,7 @@ class Job:
             return None
         if self.ailment is not None or any(state is State.ABSENT for _, state in self.hosts()):
             return None
-        self.late.read(lambda lane, back: engine.receipt(self.number, back, lane))
+        self.late.read(engine.series(self.number))
         found = self.late.worst(lambda host: now.peer_stats(self.number, host).srtt_ns // 1000)
         return (self.membership.hosts[found.host], found) if found is not None else None
 

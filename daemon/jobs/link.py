@@ -19,7 +19,7 @@ class Link:
     host: Host
     state: State = State.CONNECTING
     rx_cids: tuple[int, ...] = ()
-    """Our choice per lane, on its packets; none while the path is not up."""
+    """Our choice for each pair of ports, on its packets; none while the path is not up."""
     tx_cids: tuple[int, ...] = ()
     """Its choice, on ours."""
     rx_seal: Seal | None = None

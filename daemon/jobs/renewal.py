@@ -33,7 +33,7 @@ class Renewal:
     def __init__(
         self, engine: HostEngine, sealing: Sealing, job: str, number: int, host: int, cids: tuple[int, ...], tell: Tell
     ) -> None:
-        """`number` is the engine's of the job, `cids` are our ids per lane.
+        """`number` is the engine's of the job, `cids` are our ids.
 
         `tell` gives the other host a secret for some of them. Raises Refused.
         """

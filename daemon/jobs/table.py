@@ -297,7 +297,7 @@ class JobTable:
         job.number, job.memory_bytes, job.membership, job.own = number, memory_bytes, membership, own
         partial = membership.options.partial
         job.partial = PartialStats([host.ranks for host in membership.hosts]) if partial else None
-        job.late = None if partial else LateHosts(len(membership.hosts), membership.lanes)
+        job.late = None if partial else LateHosts(len(membership.hosts))
         job.in_force = InForce(
             membership.options,
             lambda new: self._tune(job, new),

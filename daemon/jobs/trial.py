@@ -23,7 +23,7 @@ from ultima.v1.limits import LANES_MAX, PACKET_BYTES_MAX, WIRE_VERSION
 PACKETS = 8
 SMALL_BYTES = 64
 FULL_TRIES = 3  # at one full packet, of which a call may ask for no more
-# What a node may have sent to itself: two examinations of all lanes, of 36 KiB each, and then one in 5 s. ASK_BYTES are
+# What a node may have sent to itself: two examinations of all ports, of 36 KiB each, and then one in 5 s. ASK_BYTES are
 # what a call costs in work and in its answer.
 BYTES_AT_ONCE, BYTES_PER_SECOND, ASK_BYTES = 96 << 10, 8 << 10, 256
 CALL_SECONDS = 2.0
@@ -32,7 +32,7 @@ STRANGE = ("malformed", "unknown")  # counters of datagrams that belong to no jo
 
 
 Ports = list[tuple[int, int]]
-"""Data and feedback port of each lane."""
+"""Pairs of a data and a feedback port, one of each thread of an engine."""
 
 
 class Trial:
@@ -55,23 +55,23 @@ class Trial:
         return await self._peers().reach(place, request or peer_pb2.ReachRequest(), CALL_SECONDS)
 
     async def outward(self, place: Place, ports: Ports, feedback: bool, size: int = SMALL_BYTES) -> list[bool]:
-        """Per lane: whether any of a few datagrams to that port of the other daemon's arrived there."""
+        """For each pair: whether any of a few datagrams to that port of the other daemon's arrived there."""
         before = (await self.ask(place)).strangers
         send(self._engine, place[0], _only(ports, feedback), size, PACKETS)
         await self._in_flight(place)
         after = (await self.ask(place)).strangers
         return [b > a for a, b in zip(before, after, strict=False)][: len(ports)]
 
-    async def inward(self, place: Place, lanes: int, feedback: bool, size: int = SMALL_BYTES) -> list[bool]:
+    async def inward(self, place: Place, pairs: int, feedback: bool, size: int = SMALL_BYTES) -> list[bool]:
         """The same from there to the ports here."""
         before = strangers(self._engine)
-        to = [types_pb2.Lane(data_port=a, feedback_port=b) for a, b in _only(self.ports[:lanes], feedback)]
+        to = [types_pb2.Lane(data_port=a, feedback_port=b) for a, b in _only(self.ports[:pairs], feedback)]
         came: list[bool] = []
         for _ in range(1 if size <= SMALL_BYTES else FULL_TRIES):
             packets = PACKETS if size <= SMALL_BYTES else 1
             await self.ask(place, peer_pb2.ReachRequest(to=to, bytes=size, packets=packets))
             await self._in_flight(place)
-            came = [b > a for a, b in zip(before, strangers(self._engine), strict=False)][:lanes]
+            came = [b > a for a, b in zip(before, strangers(self._engine), strict=False)][:pairs]
             if all(came):
                 break
         return came
@@ -85,7 +85,7 @@ def _only(ports: Ports, feedback: bool) -> Ports:
 
 
 def strangers(engine: HostEngine) -> list[int]:
-    """Per lane: datagrams that belonged to no job, since the start."""
+    """For each pair of ports here: datagrams that belonged to no job, since the start."""
     return [sum(stats.get(name, 0) for name in STRANGE) for stats in engine.stats_of_each()]
 
 
@@ -102,9 +102,9 @@ def reach(
     whole("bytes", request.bytes, 0, PACKET_BYTES_MAX)
     whole("packets", request.packets, 0, PACKETS if request.bytes <= SMALL_BYTES else 1)
     whole("to", len(request.to), 0, LANES_MAX)
-    wanted = sum(bool(lane.data_port) + bool(lane.feedback_port) for lane in request.to[: engine.count])
+    wanted = sum(bool(pair.data_port) + bool(pair.feedback_port) for pair in request.to[: engine.count])
     spent.spend(account, ASK_BYTES + wanted * request.packets * request.bytes)
-    ports = [(lane.data_port, lane.feedback_port) for lane in request.to]
+    ports = [(pair.data_port, pair.feedback_port) for pair in request.to]
     return peer_pb2.ReachResponse(
         refused=send(engine, source, ports, request.bytes, request.packets),
         strangers=strangers(engine),
@@ -117,14 +117,14 @@ def reach(
 
 
 def send(engine: HostEngine, address: str, ports: list[tuple[int, int]], size: int, packets: int) -> str:
-    """Sends to the data and feedback port of each lane from the same lane here; port 0 is left out. Returns why the
+    """Sends to each pair of ports from the same pair here; port 0 is left out. Returns why the
     kernel refused, "" if it did not."""
     refused = ""
-    for lane, pair in enumerate(ports[: engine.count]):
+    for at, pair in enumerate(ports[: engine.count]):
         for feedback, port in enumerate(pair):
             try:
                 if port and packets:
-                    engine.send_strange(lane, bool(feedback), address, port, size, packets)
+                    engine.send_strange(at, bool(feedback), address, port, size, packets)
             except Refused as error:
                 refused = str(error)
     return refused

@@ -8,15 +8,14 @@ On that host itself nothing shows: all others were there before it.
 
 from __future__ import annotations
 
-import itertools
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from statistics import median
 from typing import Any, NamedTuple
 
 OPS = 32
-"""Newest ops of a lane that are looked at."""
-READ = 16  # receipts of a lane that are read at once: each waits for a turn of the engine
+"""Newest ops of a series that are looked at."""
+READ = 16  # receipts of a series that are read at once: each waits for a turn of the engine
 JUDGED_FROM = 4  # ops
 LATE_US = 10_000  # by which a host calls later than the median host in half of the ops, and
 LATE_SHARE = 0.25  # that share of the time of an op: then the others wait for it
@@ -48,21 +47,22 @@ class _Op(NamedTuple):
 class LateHosts:
     """See the module. It belongs to the event loop."""
 
-    def __init__(self, hosts: int, lanes: int) -> None:
+    def __init__(self, hosts: int) -> None:
         self._hosts = hosts
-        self._lanes: list[deque[_Op]] = [deque(maxlen=OPS) for _ in range(lanes)]
+        self._series: list[deque[_Op]] = []
 
-    def read(self, receipt: Callable[[int, int], Any | None]) -> None:
-        """Takes the ops that have ended since the last call; `receipt` gives the struct of a lane's n-th newest."""
-        for lane, ops in enumerate(self._lanes):
+    def read(self, series: Sequence[Iterable[Any]]) -> None:
+        """Takes the ops that have ended since the last call, from the series of `HostEngine.series`."""
+        while len(self._series) < len(series):
+            self._series.append(deque(maxlen=OPS))
+        for ops, receipts in zip(self._series, series, strict=True):
             last = ops[-1].op_seq if ops else -1
             new: list[_Op] = []
-            for back in itertools.count():
-                if back == READ:
-                    ops.clear()  # those between are not known: what is kept is not of now
+            for raw in receipts:
+                if raw.op_seq <= last:
                     break
-                raw = receipt(lane, back)
-                if raw is None or raw.op_seq <= last:
+                if len(new) == READ:
+                    ops.clear()  # those between are not known: what is kept is not of now
                     break
                 new.append(_Op(raw.op_seq, raw.elapsed_ns // 1000, self._late(raw)))
             ops.extend(reversed(new))
@@ -70,7 +70,7 @@ class LateHosts:
     def worst(self, rtt_us: Callable[[int], int] = lambda host: 0) -> Late | None:
         """The host that is latest, if it is late enough to be named; `rtt_us` is the round trip to one. It must be so
         in the older half of the ops and in the newer: hosts that are late in turns are late by chance."""
-        ops = sorted((op for lane in self._lanes for op in lane), key=lambda op: op.op_seq)
+        ops = sorted((op for ops in self._series for op in ops), key=lambda op: op.op_seq)
         if len(ops) < JUDGED_FROM:
             return None
         found = [_latest(half, rtt_us) for half in (ops[: len(ops) // 2], ops[len(ops) // 2 :], ops)]

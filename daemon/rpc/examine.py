@@ -134,16 +134,16 @@ class Examiner:
     async def _udp(
         self, place: Place, first: peer_pb2.ReachResponse, name: str, tried: list[Tried]
     ) -> list[admin_pb2.Check]:
-        """Each port of each lane in both directions, and full packets."""
-        theirs: Ports = [(lane.data_port, lane.feedback_port) for lane in first.lanes]
+        """Each port in both directions, and full packets."""
+        theirs: Ports = [(pair.data_port, pair.feedback_port) for pair in first.lanes]
         ours = self._trial.ports
-        lanes = min(len(theirs), len(ours))
+        pairs = min(len(theirs), len(ours))
         for feedback in (False, True):
-            out = await self._trial.outward(place, theirs[:lanes], feedback)
-            back = await self._trial.inward(place, lanes, feedback)
+            out = await self._trial.outward(place, theirs[:pairs], feedback)
+            back = await self._trial.inward(place, pairs, feedback)
             for outward, came, ports in ((True, out, theirs), (False, back, ours)):
-                for lane in range(lanes):
-                    tried.append(Tried(name, outward, ports[lane][feedback], feedback, came[lane]))
+                for at in range(pairs):
+                    tried.append(Tried(name, outward, ports[at][feedback], feedback, came[at]))
         checks = []
         if all(each.came for each in tried if each.peer == name):
             full = min(first.packet_bytes, self._engine.info.packet_bytes)

@@ -103,8 +103,8 @@ class Trainer:
 
     @property
     def memory(self) -> tuple[SessionMemory, ...]:
-        """Per lane; arena and completion bell are the same in all."""
-        return self.given.lanes
+        """Pairs of rings; arena and completion bell are the same in all."""
+        return self.given.rings
 
     def tell(self, name: str, text: str) -> None:
         """Sends a note for people, once. Nobody waits for a trainer that does not listen: then the note is lost."""

@@ -34,17 +34,17 @@ _SIZE_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 class Memory:
     """Arena, rings and bells of one trainer."""
 
-    lanes: tuple[SessionMemory, ...]
+    rings: tuple[SessionMemory, ...]
     """Arena and completion bell are the same in all."""
     parcel: list[int]
     """What only the trainer needs by number, until it was sent: arena, its end of the completion bell, rings."""
 
     def descriptors(self) -> list[int]:
-        """As they are sent: arena and completion bell; then of each lane both rings and its submission bell."""
+        """As they are sent: arena and completion bell; then pair by pair both rings and its submission bell."""
         arena, bell, *rings = self.parcel
         found = [arena, bell]
-        for lane, memory in enumerate(self.lanes):
-            found += [*rings[2 * lane : 2 * lane + 2], memory.submit_fd]
+        for at, memory in enumerate(self.rings):
+            found += [*rings[2 * at : 2 * at + 2], memory.submit_fd]
         return found
 
     def sent(self) -> None:
@@ -56,14 +56,14 @@ class Memory:
     def close(self) -> None:
         """Closes all descriptors."""
         self.sent()
-        for fd in (self.lanes[0].complete_fd, *(lane.submit_fd for lane in self.lanes)):
+        for fd in (self.rings[0].complete_fd, *(each.submit_fd for each in self.rings)):
             os.close(fd)
 
     def unmap(self, engine: HostEngine, discard: bool) -> None:
         """Ends the mappings, and takes the pages from all who hold the files if `discard` says so. Large memory takes
         a while; any thread may call this."""
-        rings = [region for lane in self.lanes for region in (lane.submissions, lane.completions)]
-        for region in (self.lanes[0].arena, *rings):
+        rings = [region for each in self.rings for region in (each.submissions, each.completions)]
+        for region in (self.rings[0].arena, *rings):
             engine.region_unmap(region, discard)
 
 
@@ -73,7 +73,7 @@ def whole_pages(size: int) -> int:
 
 
 def ring_bytes(engine: HostEngine) -> tuple[int, int]:
-    """Of the submissions and the completions of a lane, in whole pages."""
+    """Of the submissions and the completions of a pair of rings, in whole pages."""
     return whole_pages(engine.info.submission_bytes), whole_pages(engine.info.completion_bytes)
 
 
