@@ -58,9 +58,7 @@ def _receipt() -> dict[str, Home]:
             "Receipt": text.decoded(RECEIPT, "raw"),
             "PeerReceipt": text.decoded(PEER, "row"),
         },
-        "daemon/engine/reports.py": {
-            "ut_status": [f"    {value.name} = {value.number}" for value in text.in_c(STATUS)]
-        },
+        "daemon/engine/events.py": {"ut_status": [f"    {value.name} = {value.number}" for value in text.in_c(STATUS)]},
         "daemon/observe/record.py": {
             "troubles and reasons": text.lower_tuple("TROUBLES", TROUBLE) + text.lower_tuple("REASONS", WHY)
         },

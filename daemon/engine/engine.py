@@ -24,13 +24,8 @@ from ultima.daemon.engine.events import Status as Status
 from ultima.daemon.engine.events import event_of
 from ultima.daemon.engine.joins import Joins, NativeJoins
 from ultima.daemon.engine.pauses import NativePauses, Pauses
-from ultima.daemon.engine.reports import FIELDS as FIELDS
-from ultima.daemon.engine.reports import NOBODY as NOBODY
 from ultima.daemon.engine.reports import PEER_FIELDS as PEER_FIELDS
-from ultima.daemon.engine.reports import Event as Event
-from ultima.daemon.engine.reports import EventKind as EventKind
 from ultima.daemon.engine.reports import PeerStats as PeerStats
-from ultima.daemon.engine.reports import Status as Status
 from ultima.daemon.engine.seal import Seal
 from ultima.daemon.engine.sealed import Sealed
 from ultima.daemon.engine.structs import NEVER as NEVER

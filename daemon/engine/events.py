@@ -12,12 +12,15 @@ NOBODY = 2**32 - 1
 class Status(IntEnum):
     """How an op ended: enum ut_status."""
 
+    # generated: ut_status (schema/)
     COMPLETE = 1
     PARTIAL = 2
     INSUFFICIENT = 3
     FAILED = 4
     EMPTY = 5
     OVERTAKEN = 6
+    BEHIND = 7
+    # generated: end
 
 
 class EventKind(IntEnum):

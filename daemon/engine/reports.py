@@ -1,45 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the engine reports: how ops end, events, and what it counts of each peer."""
+"""What the engine counts of each peer, and how the counters of several lanes become those of one engine."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum
-from typing import NamedTuple
 
 from ultima.daemon.engine.structs import NEVER
-
-NOBODY = 2**32 - 1
-
-
-class Status(IntEnum):
-    """How an op ended: enum ut_status."""
-
-    # generated: ut_status (schema/)
-    COMPLETE = 1
-    PARTIAL = 2
-    INSUFFICIENT = 3
-    FAILED = 4
-    EMPTY = 5
-    OVERTAKEN = 6
-    BEHIND = 7
-    # generated: end
-
-
-class EventKind(IntEnum):
-    """Enum ut_event_kind."""
-
-    OP_DONE = 1
-    DESYNC = 2
-    BAD_SUBMISSION = 3
-    VIOLATION = 4
-    DIVERGED = 5
-    PATH = 6
-    READY = 7
-    ACTIVATED = 8
-
-
-FIELDS = (*"nothing dtype op count mode agree algorithm collective root divisor group form hint split".split(),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,20 +48,3 @@ PEER_FIELDS = tuple(PeerStats.__dataclass_fields__)
 LEAST = frozenset({"oldest_open_ns", "oldest_deadline_ns"})
 LARGEST = frozenset({"send_drain_rate", "send_pace", "send_queued_max", "send_errno"})
 # generated: end
-
-
-class Event(NamedTuple):
-    """Struct ut_event; `session` and `host` are NOBODY where there is none. One is made for each op."""
-
-    kind: int
-    job: int
-    session: int
-    host: int
-    op_seq: int
-    a: int
-    b: int
-    c: int
-    d: int = 0
-    e: int = 0
-    at_ns: int = 0
-    """When it was told; 0: now."""
