@@ -18,6 +18,14 @@ def core_objects() -> dict[str, Path]:
     return {str(path.with_suffix(".c").relative_to("build/objects.o.d/core")): TRANSPORT / path for path in made}
 
 
+def simulator_objects() -> dict[str, Path]:
+    """The simulator's own C files, as `room/name.c`, and the object of each."""
+    make("sim")
+    folder, made = TRANSPORT / "sim", BUILD / "sim.o.d/sim"
+    files = [str(path.relative_to(folder)) for path in folder.rglob("*.c")]
+    return {file: (made / file).with_suffix(".o") for file in files}
+
+
 @cache
 def make(*targets: str) -> str:
     """What `make` prints for |targets|, once they are up to date. Raises RuntimeError with what it complains of."""

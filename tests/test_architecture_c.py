@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.making import core_objects
+from tests.making import core_objects, simulator_objects
 
 CORE = Path(__file__).resolve().parents[1] / "transport_c/core"
+SIM = CORE.parent / "sim"
 # Top to bottom. Arrows point down; rooms of one floor do not know each other.
 FLOORS = (
     ("face",), ("partial",), ("op",), ("account",), ("codec", "fold"), ("plan", "view"), ("path",), ("link",),
@@ -27,10 +28,10 @@ Arrows = set[tuple[str, str]]
 
 
 def _include_arrows(core: Path) -> Arrows:
-    """(file, file) for each include of one of the core's files by another, as `room/name`."""
+    """(file, file) for each include of one file in the folder |core| by another, as `room/name`."""
     found = set()
     for path in [*core.rglob("*.h"), *core.rglob("*.c")]:
-        names = re.findall(r'^\s*#\s*include\s+"core/([^"]+)"', path.read_text(), re.MULTILINE)
+        names = re.findall(rf'^\s*#\s*include\s+"{core.name}/([^"]+)"', path.read_text(), re.MULTILINE)
         found |= {(str(path.relative_to(core)), name) for name in names}
     return found
 
@@ -130,6 +131,15 @@ def test_rooms__no_circle_of_files_crosses_rooms(arrows: Arrows) -> None:
 
 def test_rooms__circles_inside_one_are_small(arrows: Arrows) -> None:
     """More than three files that all need each other are one file that was cut by its length."""
+    assert {group for group in _circles(arrows) if len(group) > CIRCLE_MAX} == set()
+
+
+def test_simulator__circles_are_small() -> None:
+    """Its world asks a job's kind through a table (`sim_kind` in sim.h), so that the kinds can be read one by one."""
+    objects = simulator_objects()
+    assert set(objects) == {str(path.relative_to(SIM)) for path in SIM.rglob("*.c")}
+    arrows = _include_arrows(SIM) | _symbol_arrows(objects)
+    assert len(arrows) > 200, "the listing is of something else"
     assert {group for group in _circles(arrows) if len(group) > CIRCLE_MAX} == set()
 
 

@@ -104,7 +104,7 @@ def sings(mutant: Mutant) -> None:
     worlds = mutant.worlds.replace("plain", "").split()
     while not found.startswith(f"oracle {mutant.found_by},"):
         assert first <= seeds, f"{mutant.name} was never found by {mutant.found_by}"
-        result = run(mutant.program, *worlds, "--from", first, "--count", seeds + 1 - first, "--stop")
+        result = run(mutant.program, *worlds, "--from", first, "--count", seeds + 1 - first, "--stop", seconds=500)
         assert result.returncode == 1, f"{mutant.name} sang {seeds} worlds long\n{told(result)}"
         failure = re.search(r"^FAILED seed (\d+): (.*)$", result.stdout, re.MULTILINE)
         assert failure is not None, told(result)

@@ -192,8 +192,9 @@ typedef struct sim_job {
     uint32_t thinned; /* the last op, plus one, of which a receipt told that not all hosts owned a shard; 0: none */
     bool shaken[SIM_HOSTS];      /* a trainer or the daemon died there: its part may be cut in other ways */
     uint64_t submitted[SIM_OPS]; /* mask of ranks that ever submitted that op in good form */
-    struct sim_part *part;       /* of a partial job: partial.h */
-    struct sim_coded *coded;     /* of a coded job: coded.h */
+    const struct sim_kind *kind;
+    struct sim_part *part;   /* of a partial job: partial.h */
+    struct sim_coded *coded; /* of a coded job: coded.h */
 } sim_job;
 
 /* What one host hears of another's present transfer. */
@@ -310,6 +311,34 @@ typedef struct sim_world {
     uint64_t perf_elapsed;                     /* longest op, for the performance scenario */
 } sim_world;
 
+/* What a kind of job does in its own way: ordinary jobs (trainer.c), those of partial/, those of coded/. All else asks
+ * a job's kind, and knows none of them. NULL: there is nothing to do. */
+typedef struct sim_kind {
+    /* A trainer comes; goes; has done what it had to; has time; has computed something; has receipts. */
+    void (*attach)(sim_world *w, sim_rank *r);
+    void (*detach)(sim_world *w, sim_rank *r);
+    bool (*done)(const sim_world *w, const sim_rank *r);
+    void (*go_on)(sim_world *w, sim_rank *r);
+    void (*ready)(sim_world *w, sim_rank *r);
+    void (*collect)(sim_world *w, sim_rank *r);
+    void (*offer)(sim_world *w, sim_rank *r); /* the engine is about to look at what it submitted */
+    void (*words)(sim_world *w, sim_rank *r); /* what the ring's words let go of is spoilt */
+    /* When |ask| must be answered at the latest; local. */
+    ut_ns (*due)(const sim_world *w, const sim_rank *r, const sim_ask *ask);
+    /* The daemon is about to serve the job, from op |seq| on; has begun to. */
+    void (*opens)(sim_world *w, const sim_host *h, uint32_t job, uint64_t seq);
+    void (*start)(sim_world *w, sim_host *h, uint32_t job);
+    void (*event)(sim_world *w, sim_host *h, const ut_event *event);
+    void (*check)(sim_world *w, uint32_t job); /* all is over, among honest hosts */
+    void (*free)(sim_job *job);
+} sim_kind;
+extern const sim_kind sim_kind_ordinary, sim_kind_partial, sim_kind_coded;
+
+static inline const sim_kind *sim_kind_of(const sim_world *w, const sim_rank *r)
+{
+    return w->job[r->job].kind;
+}
+
 /* event.c */
 void sim_push(sim_world *w, ut_ns at, uint32_t kind, uint32_t a, uint32_t b, uint32_t c, uint64_t d, void *p);
 bool sim_pop(sim_world *w, sim_event *ret);
@@ -348,17 +377,21 @@ bool sim_net_take(sim_world *w, sim_host *to, uint64_t bytes, uint64_t wire_byte
 uint64_t sim_net_backlog(const sim_world *w, const sim_host *h); /* bytes that wait in the up-link */
 uint64_t sim_net_rate_up(const sim_world *w, const sim_host *h); /* bytes per second */
 
-/* host.c */
+/* wake.c */
 static inline ut_ns sim_local(const sim_world *w, const sim_host *h)
 {
     return w->now + w->plan.clock[h->index];
 }
+/* Serves the host at |at|, or earlier if that was asked for before. */
 void sim_host_wake(sim_world *w, sim_host *h, ut_ns at);
+ut_ns sim_woken(sim_world *w, ut_ns at); /* when the scheduler lets a thread run that is woken at |at| */
+/* Something has come for it. */
 void sim_host_readable(sim_world *w, sim_host *h);
+
+/* host.c */
 /* Looks at what the engine has just done in partial jobs, before it does more. */
 void sim_host_look(sim_world *w, sim_host *h);
 void sim_host_service(sim_world *w, sim_host *h);
-ut_addr sim_addr(uint32_t host, uint32_t port);
 
 /* control.c: what the daemons' Python does */
 void sim_daemon_start(sim_world *w, sim_host *h);
@@ -370,12 +403,7 @@ void sim_item_end(sim_world *w, uint32_t item);
 void sim_faults_stop(sim_world *w);
 
 /* trainer.c */
-void sim_trainer_attach(sim_world *w, sim_rank *r);
 void sim_trainer_detach(sim_world *w, sim_rank *r, bool tell_engine);
-void sim_trainer_ready(sim_world *w, sim_rank *r);
-void sim_trainer_collect(sim_world *w, sim_rank *r);
-void sim_trainer_go_on(sim_world *w, sim_rank *r);
-bool sim_trainer_done(const sim_world *w, const sim_rank *r);
 
 /* world.c */
 /* |w| is zeroed. */

@@ -121,17 +121,6 @@ void sim_coded_fill(const sim_world *w, uint32_t job, uint32_t host, uint64_t st
 bool sim_coded_read(const sim_world *w, uint32_t job, uint64_t step, uint64_t from, uint64_t to, const void *values,
                     uint64_t may, uint64_t *ret_counts, sim_wrong *wrong);
 
-/* coded_trainer.c: what partial_trainer.c has for other partial jobs */
-void sim_coded_attach(sim_world *w, sim_rank *r);
-void sim_coded_detach(sim_rank *r);
-bool sim_coded_done(const sim_world *w, const sim_rank *r);
-ut_ns sim_coded_due(const sim_rank *r, const sim_ask *ask);
-void sim_coded_go_on(sim_world *w, sim_rank *r);
-void sim_coded_ready(sim_world *w, sim_rank *r);
-void sim_coded_collect(sim_world *w, sim_rank *r);
-void sim_coded_words(sim_world *w, sim_rank *r); /* what the ring's words let go of is spoilt */
-void sim_coded_free(sim_job *job);
-
 /* coded_watch.c */
 sim_coded_op *sim_coded_op_of(sim_world *w, uint32_t job, uint64_t op_seq, uint64_t step);
 sim_coded_step *sim_coded_step_of(sim_world *w, uint32_t job, uint64_t step);

@@ -5,6 +5,7 @@
  * after the newest. What the rings let go of is spoilt at once, so that an engine that still reads it shows.
  */
 #include "sim/coded/coded.h"
+#include "sim/partial/partial.h"
 #include "sim/world/liar.h"
 
 #include <stdlib.h>
@@ -51,7 +52,9 @@ static uint64_t newest(const sim_world *w, uint32_t job)
     return step;
 }
 
-void sim_coded_attach(sim_world *w, sim_rank *r)
+static void go_on(sim_world *w, sim_rank *r);
+
+static void attach(sim_world *w, sim_rank *r)
 {
     sim_host *h = &w->host[r->host];
     const sim_part_plan *p = plan_of(w, r);
@@ -84,11 +87,12 @@ void sim_coded_attach(sim_world *w, sim_rank *r)
     r->born++;
     w->cover[SIM_CODED_joined_late] += !first;
     sim_trace(w, SIM_TR_RETURN, r->host, r->job, r->index, c->step, session);
-    sim_coded_go_on(w, r);
+    go_on(w, r);
 }
 
-void sim_coded_detach(sim_rank *r)
+static void detach(sim_world *w, sim_rank *r)
 {
+    (void)w;
     memset(r->coder->call_in, 0xff, sizeof r->coder->call_in);
 }
 
@@ -124,7 +128,7 @@ static bool has_enough(const sim_world *w, const sim_rank *r)
     return p->style[r->index] == SIM_SLEEPER || r->coder->made >= p->steps;
 }
 
-bool sim_coded_done(const sim_world *w, const sim_rank *r)
+static bool done(const sim_world *w, const sim_rank *r)
 {
     if (w->host[r->host].gone)
         return true;
@@ -133,9 +137,9 @@ bool sim_coded_done(const sim_world *w, const sim_rank *r)
     return r->out == 0 && has_enough(w, r);
 }
 
-ut_ns sim_coded_due(const sim_rank *r, const sim_ask *ask)
+static ut_ns due(const sim_world *w, const sim_rank *r, const sim_ask *ask)
 {
-    (void)r;
+    (void)w, (void)r;
     bool grace = (ask->entry.flags & UT_SUBMIT_GIVE) && ask->deadline < UT_NEVER - GRACE;
     return grace ? ask->deadline + GRACE : ask->deadline;
 }
@@ -148,7 +152,7 @@ static void come_back(sim_world *w, sim_rank *r, ut_ns in)
     sim_push(w, w->now + in, SIM_EV_READY, r->job, r->index, r->born, 0, NULL);
 }
 
-void sim_coded_go_on(sim_world *w, sim_rank *r)
+static void go_on(sim_world *w, sim_rank *r)
 {
     const sim_job_plan *j = &w->plan.job[r->job];
     const sim_host *h = &w->host[r->host];
@@ -217,14 +221,14 @@ static void submit(sim_world *w, sim_rank *r, bool give, ut_ns deadline)
 }
 
 /* SIM_EV_READY. */
-void sim_coded_ready(sim_world *w, sim_rank *r)
+static void ready(sim_world *w, sim_rank *r)
 {
     sim_coder *c = r->coder;
     const sim_part_plan *p = plan_of(w, r);
     sim_rng *rng = &w->rng_trainer;
     r->ready_pending = false;
     if (w->host[r->host].paused || r->out || has_enough(w, r)) {
-        sim_coded_go_on(w, r);
+        go_on(w, r);
         return;
     }
     ut_ns deadline = w->calming ? CALM_DEADLINE : p->deadline;
@@ -261,7 +265,7 @@ static void spoil(sim_world *w, sim_rank *r, uint32_t buffer)
 
 /* A contribution is the trainer's again when an op that took it has ended, or its call has its answer and no op took
  * it. */
-void sim_coded_words(sim_world *w, sim_rank *r)
+static void words(sim_world *w, sim_rank *r)
 {
     const ut_completion_ring *words = r->completions;
     sim_coder *c = r->coder;
@@ -331,7 +335,7 @@ static void count_calm(sim_world *w, sim_rank *r, const ut_receipt *receipt)
         SIM_CODED_FAIL(w, "O10 calm", r, "has had no result in %u tries", r->coder->calm_tries);
 }
 
-void sim_coded_collect(sim_world *w, sim_rank *r)
+static void collect(sim_world *w, sim_rank *r)
 {
     ut_receipt receipt;
     uint32_t got = 0;
@@ -358,10 +362,10 @@ void sim_coded_collect(sim_world *w, sim_rank *r)
     }
     if (got == 0)
         SIM_CODED_FAIL(w, "wake-up", r, "was woken for nothing, with %u out", r->out);
-    sim_coded_go_on(w, r);
+    go_on(w, r);
 }
 
-void sim_coded_free(sim_job *job)
+static void free_job(sim_job *job)
 {
     for (uint32_t k = 0; k < job->ranks; k++)
         free(job->rank[k].coder);
@@ -370,4 +374,17 @@ void sim_coded_free(sim_job *job)
         free(job->coded->step);
     }
     free(job->coded);
+    free(job->part);
 }
+
+const sim_kind sim_kind_coded = {.attach = attach,
+                                 .detach = detach,
+                                 .done = done,
+                                 .go_on = go_on,
+                                 .ready = ready,
+                                 .collect = collect,
+                                 .words = words,
+                                 .due = due,
+                                 .opens = sim_part_opens,
+                                 .event = sim_coded_event,
+                                 .free = free_job};

@@ -123,6 +123,12 @@ void sim_gift_fill(const sim_gift_code *code, uint32_t rank, uint32_t number, vo
 bool sim_gift_read(const sim_gift_code *code, const sim_part_op *op, uint64_t from, uint64_t to, const void *values,
                    sim_held *ret, sim_wrong *wrong);
 
+/* partial_op.c */
+sim_part_op *sim_part_op_of(sim_world *w, uint32_t job, uint64_t op_seq);
+bool sim_part_arrived(const sim_rank *r, uint32_t number, uint64_t op_seq); /* what is to start an op, not just in it */
+const ut_job_options *sim_part_options(const sim_world *w, uint32_t job, uint64_t op_seq);
+uint32_t sim_part_picks(const ut_job_options *options, uint32_t world);
+
 /* partial_trainer.c */
 void sim_part_attach(sim_world *w, sim_rank *r);
 void sim_part_detach(sim_world *w, sim_rank *r);
@@ -137,19 +143,17 @@ void sim_part_settle(sim_world *w, sim_rank *r); /* it has looked: what was offe
 void sim_part_free(sim_job *job);
 
 /* partial_watch.c */
-sim_part_op *sim_part_op_of(sim_world *w, uint32_t job, uint64_t op_seq);
 void sim_part_event(sim_world *w, sim_host *h, const ut_event *event);
-void sim_part_words(sim_world *w, sim_host *h); /* what the rings' words let go of is spoilt */
-bool sim_part_arrived(const sim_rank *r, uint32_t number, uint64_t op_seq); /* what is to start an op, not just in it */
-const ut_job_options *sim_part_options(const sim_world *w, uint32_t job, uint64_t op_seq);
-uint32_t sim_part_picks(const ut_job_options *options, uint32_t world);
+void sim_part_words(sim_world *w, sim_rank *r); /* what the rings' words let go of is spoilt */
 void sim_part_change_due(sim_world *w, uint32_t job);
 void sim_part_tune(sim_world *w, const sim_event *event);
+void sim_part_opens(sim_world *w, const sim_host *h, uint32_t job, uint64_t seq);
+void sim_part_start(sim_world *w, sim_host *h, uint32_t job); /* the daemon has begun to serve the job */
 
 /* partial_check.c */
 void sim_part_check(sim_world *w, sim_rank *r, const sim_ask *ask, const ut_receipt *receipt);
 void sim_part_check_among_liars(sim_world *w, const sim_rank *r, const ut_receipt *receipt);
-void sim_part_check_end(sim_world *w);
+void sim_part_check_end(sim_world *w, uint32_t job);
 
 /* partial_probe.c: the controller */
 void sim_probe_event(sim_world *w, const sim_event *event);

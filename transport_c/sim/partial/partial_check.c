@@ -401,13 +401,9 @@ static void check_gift(sim_world *w, sim_rank *r, uint32_t number)
     w->cover[SIM_PART_whole_conserved]++;
 }
 
-void sim_part_check_end(sim_world *w)
+void sim_part_check_end(sim_world *w, uint32_t job)
 {
-    for (uint32_t job = 0; job < w->plan.jobs; job++) {
-        if (!sim_is_partial(&w->plan.job[job]) || sim_is_coded(&w->plan.job[job]) || !w->plan.faultless)
-            continue;
-        for (uint32_t k = 0; k < w->job[job].ranks; k++)
-            for (uint32_t n = 0; n < w->job[job].rank[k].giver->gifts; n++)
-                check_gift(w, &w->job[job].rank[k], n);
-    }
+    for (uint32_t k = 0; k < w->job[job].ranks && w->plan.faultless; k++)
+        for (uint32_t n = 0; n < w->job[job].rank[k].giver->gifts; n++)
+            check_gift(w, &w->job[job].rank[k], n);
 }

@@ -87,8 +87,6 @@ void sim_probe_start(sim_world *w, sim_host *h, uint32_t job)
 {
     sim_prober *c = prober_of(w, h, job);
     *c = (sim_prober){.round = c->round};
-    if (sim_is_coded(&w->plan.job[job]))
-        return; /* nobody is asked */
     push(w, h, job, &(sim_probe){.kind = TICK}, UT_MS);
 }
 

@@ -4,7 +4,6 @@
  * sim_style. It keeps three buffers as a real client does: one in an op, one that waits, one being composed; what the
  * rings let go of is spoilt at once, so that an engine that still reads it shows.
  */
-#include "sim/coded/coded.h"
 #include "sim/partial/partial.h"
 
 #include <stdlib.h>
@@ -32,10 +31,6 @@ static uint64_t buffer_at(const sim_part_plan *p, uint32_t buffer)
 
 void sim_part_attach(sim_world *w, sim_rank *r)
 {
-    if (sim_is_coded(&w->plan.job[r->job])) {
-        sim_coded_attach(w, r);
-        return;
-    }
     sim_host *h = &w->host[r->host];
     sim_job *job = &w->job[r->job];
     const sim_part_plan *p = sim_part_plan_of(w, r);
@@ -75,10 +70,6 @@ void sim_part_attach(sim_world *w, sim_rank *r)
 
 void sim_part_detach(sim_world *w, sim_rank *r)
 {
-    if (r->coder) {
-        sim_coded_detach(r);
-        return;
-    }
     (void)w;
     r->giver->waiting = r->giver->offered = SIM_NONE;
 }
@@ -97,8 +88,6 @@ static bool calm_enough(const sim_world *w, uint32_t job)
 
 bool sim_part_done(const sim_world *w, const sim_rank *r)
 {
-    if (r->coder)
-        return sim_coded_done(w, r);
     const sim_part_plan *p = sim_part_plan_of(w, r);
     if (w->host[r->host].gone)
         return true;
@@ -239,10 +228,6 @@ static void call(sim_world *w, sim_rank *r)
 
 void sim_part_go_on(sim_world *w, sim_rank *r)
 {
-    if (r->coder) {
-        sim_coded_go_on(w, r);
-        return;
-    }
     const sim_host *h = &w->host[r->host];
     const sim_part_plan *p = sim_part_plan_of(w, r);
     if (r->session == UINT32_MAX || r->ready_pending || r->out)
@@ -259,10 +244,6 @@ void sim_part_go_on(sim_world *w, sim_rank *r)
 /* SIM_EV_READY. */
 void sim_part_ready(sim_world *w, sim_rank *r)
 {
-    if (r->coder) {
-        sim_coded_ready(w, r);
-        return;
-    }
     const sim_part_plan *p = sim_part_plan_of(w, r);
     r->ready_pending = false;
     if (w->host[r->host].paused || r->out ||
@@ -427,10 +408,6 @@ static void note_latency(sim_world *w, const sim_rank *r, const sim_ask *ask)
 
 void sim_part_collect(sim_world *w, sim_rank *r)
 {
-    if (r->coder) {
-        sim_coded_collect(w, r);
-        return;
-    }
     ut_receipt receipt;
     uint32_t got = 0;
     for (; ut_ring_take_completion(r->submissions, r->completions, &receipt); got++) {

@@ -10,56 +10,11 @@
  *
  * The bytes of the results are held against the same table in partial_check.c.
  */
-#include "sim/coded/coded.h"
 #include "sim/partial/partial.h"
 
 #include <stdlib.h>
 
 enum { SPENT_BYTE = 0xa5 };
-
-sim_part_op *sim_part_op_of(sim_world *w, uint32_t job, uint64_t op_seq)
-{
-    sim_part *part = w->job[job].part;
-    uint64_t index = op_seq - w->plan.job[job].base;
-    if (index >= 100000)
-        sim_fail(w, "O13 slots", 0, "job %u is at op_seq %" PRIu64, job, op_seq);
-    if (index >= part->room) {
-        uint32_t room = part->room ? part->room : 64;
-        while (room <= index)
-            room *= 2;
-        part->op = realloc(part->op, room * sizeof *part->op);
-        assert(part->op);
-        part->room = room;
-    }
-    for (; part->ops <= index; part->ops++) {
-        sim_part_op *op = &part->op[part->ops];
-        memset(op, 0, sizeof *op);
-        memset(op->started, 0xff, sizeof op->started);
-        op->first = UT_NEVER;
-    }
-    return &part->op[index];
-}
-
-bool sim_part_arrived(const sim_rank *r, uint32_t number, uint64_t op_seq)
-{
-    const sim_gift *gift = &r->giver->gift[number];
-    bool asked = r->out && r->ask[0].slot == number; /* and waits for whichever comes */
-    return (gift->arrived >= op_seq || asked) && (!gift->sticky || gift->takes <= 1);
-}
-
-const ut_job_options *sim_part_options(const sim_world *w, uint32_t job, uint64_t op_seq)
-{
-    const sim_part *part = w->job[job].part;
-    const sim_job_plan *j = &w->plan.job[job];
-    return part->changed && op_seq >= part->change_from ? &j->part.change.options : &j->options;
-}
-
-uint32_t sim_part_picks(const ut_job_options *options, uint32_t world)
-{
-    if (options->policy == UT_POLICY_MAJORITY)
-        return 1;
-    return options->probes ? options->probes : UT_MIN2(2u, world);
-}
 
 /* ---- an op starts on a host ---- */
 
@@ -300,28 +255,21 @@ static void let_go(sim_world *w, sim_rank *r, uint32_t buffer)
 }
 
 /* What the engine reads no more is spoilt at once. */
-void sim_part_words(sim_world *w, sim_host *h)
+void sim_part_words(sim_world *w, sim_rank *r)
 {
-    for (uint32_t s = 0; s < h->sessions; s++) {
-        sim_rank *r = h->by_session[s];
-        if (r && r->coder)
-            sim_coded_words(w, r);
-        if (!r || !r->giver)
+    sim_giver *g = r->giver;
+    if (g->offered != SIM_NONE)
+        sim_part_settle(w, r);
+    if (sim_part_blind(w) && g->waiting != SIM_NONE && r->completions->taken > g->gift[g->waiting].call)
+        g->waiting = SIM_NONE; /* nobody watched it go */
+    for (uint32_t b = 0; b < SIM_BUFFERS && !sim_part_blind(w); b++) {
+        if (g->buffer[b] == SIM_NONE)
             continue;
-        sim_giver *g = r->giver;
-        if (g->offered != SIM_NONE)
-            sim_part_settle(w, r);
-        if (sim_part_blind(w) && g->waiting != SIM_NONE && r->completions->taken > g->gift[g->waiting].call)
-            g->waiting = SIM_NONE; /* nobody watched it go */
-        for (uint32_t b = 0; b < SIM_BUFFERS && !sim_part_blind(w); b++) {
-            if (g->buffer[b] == SIM_NONE)
-                continue;
-            const sim_gift *gift = &g->gift[g->buffer[b]];
-            bool freed = r->completions->freed > gift->call;
-            bool never = gift->state == SIM_REPLACED || gift->state == SIM_BACK || gift->state == SIM_REFUSED;
-            if (never || (gift->state == SIM_TAKEN && freed))
-                let_go(w, r, b);
-        }
+        const sim_gift *gift = &g->gift[g->buffer[b]];
+        bool freed = r->completions->freed > gift->call;
+        bool never = gift->state == SIM_REPLACED || gift->state == SIM_BACK || gift->state == SIM_REFUSED;
+        if (never || (gift->state == SIM_TAKEN && freed))
+            let_go(w, r, b);
     }
 }
 
@@ -362,4 +310,18 @@ void sim_part_tune(sim_world *w, const sim_event *event)
     part->tuned[self] = part->next[self] <= event->d;
     w->cover[SIM_PART_policy_changed]++;
     sim_host_readable(w, h);
+}
+
+void sim_part_opens(sim_world *w, const sim_host *h, uint32_t job, uint64_t seq)
+{
+    w->job[job].part->next[w->job[job].index_of[h->index]] = seq;
+}
+
+void sim_part_start(sim_world *w, sim_host *h, uint32_t job)
+{
+    const sim_part *part = w->job[job].part;
+    sim_event change = {.a = h->index, .b = h->life, .c = job, .d = part->change_from};
+    if (part->changed)
+        sim_part_tune(w, &change);
+    sim_probe_start(w, h, job);
 }

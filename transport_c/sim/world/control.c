@@ -11,7 +11,6 @@
  * that stands is drawn anew from time to time by its receiver, which tells its sender.
  */
 #include "sim/oracles/oracles.h"
-#include "sim/partial/partial.h"
 #include "sim/world/liar.h"
 #include "sim/world/seal.h"
 
@@ -47,9 +46,14 @@ static uint32_t index_in(const sim_world *w, uint32_t job, const sim_host *h)
     return w->job[job].index_of[h->index];
 }
 
+static ut_addr addr_of(uint32_t host, uint32_t port)
+{
+    return (ut_addr){.len = 2, .bytes = {(uint8_t)host, (uint8_t)port}};
+}
+
 static void connect_to(sim_world *w, sim_host *h, const message *m, uint32_t host)
 {
-    ut_addr data = sim_addr(m->from, UT_PORT_DATA), feedback = sim_addr(m->from, UT_PORT_FEEDBACK);
+    ut_addr data = addr_of(m->from, UT_PORT_DATA), feedback = addr_of(m->from, UT_PORT_FEEDBACK);
     sim_seal_connect(w, h, m->job, host, m->cid, m->secret);
     int error = ut_engine_peer_connect(h->engine, m->job, host, &data, &feedback, m->cid, sim_local(w, h));
     if (error)
@@ -112,7 +116,7 @@ static void seat_ranks(sim_world *w, sim_host *h, uint32_t job)
     for (uint32_t r = 0; r < w->job[job].ranks; r++) {
         sim_rank *rank = &w->job[job].rank[r];
         if (rank->host == h->index && rank->session == UINT32_MAX && !rank->dead)
-            sim_trainer_attach(w, rank);
+            sim_kind_of(w, rank)->attach(w, rank);
     }
     sim_host_readable(w, h);
 }
@@ -221,9 +225,8 @@ static void open_seat(sim_world *w, sim_host *h, uint32_t job, const ut_engine_c
                             .cipher = sim_cipher_of(w, h)};
     for (uint32_t i = 0; i < j->hosts; i++)
         config.ranks_of[i] = j->local[i];
-    sim_part *part = w->job[job].part;
-    if (part)
-        part->next[self] = config.first_op_seq;
+    if (w->job[job].kind->opens)
+        w->job[job].kind->opens(w, h, job, config.first_op_seq);
     sim_seat *seat = &h->seat[job];
     *seat = (sim_seat){.open = true};
     sim_seal_open_seat(w, h, job, j->hosts);
@@ -243,12 +246,8 @@ static void open_seat(sim_world *w, sim_host *h, uint32_t job, const ut_engine_c
             tell(w, h, j->host[i], job, HELLO, (listening){0}, CONTROL_NS);
     }
     seat_ranks(w, h, job);
-    if (part) {
-        sim_event change = {.a = h->index, .b = h->life, .c = job, .d = part->change_from};
-        if (part->changed)
-            sim_part_tune(w, &change);
-        sim_probe_start(w, h, job);
-    }
+    if (w->job[job].kind->start)
+        w->job[job].kind->start(w, h, job);
 }
 
 void sim_daemon_start(sim_world *w, sim_host *h)

@@ -9,9 +9,7 @@
  *   O7 honesty     no peer is ever called a liar, where all are honest, or none but the one that is
  *   O11 rest       the engine does not ask to be woken at once, again and again, without end
  */
-#include "sim/coded/coded.h"
 #include "sim/oracles/oracles.h"
-#include "sim/partial/partial.h"
 #include "sim/world/liar.h"
 #include "sim/world/seal.h"
 
@@ -24,44 +22,6 @@ enum {
     KEYS_KEPT = 600000000, /* ns for which old keys are kept, PROTOCOL.md */
     DUE_AFTER = 1000,      /* ns: a wake-up that is already due comes so much later */
 };
-
-ut_addr sim_addr(uint32_t host, uint32_t port)
-{
-    return (ut_addr){.len = 2, .bytes = {(uint8_t)host, (uint8_t)port}};
-}
-
-/* Serves the host at |at|, or earlier if that was asked for before. */
-void sim_host_wake(sim_world *w, sim_host *h, ut_ns at)
-{
-    at = UT_MAX2(UT_MAX2(at, h->busy_until), w->now);
-    if (h->paused)
-        at = UT_MAX2(at, h->resumes);
-    if (h->service_at <= at)
-        return;
-    h->service_at = at;
-    sim_push(w, at, SIM_EV_SERVICE, h->index, ++h->service_gen, 0, 0, NULL);
-}
-
-/* The thread was asleep and the scheduler takes its time. */
-static ut_ns woken(sim_world *w, ut_ns at)
-{
-    ut_ns late = w->faults ? sim_below(&w->rng_host, w->plan.wake_max + 1) : 0;
-    if (late > 50 * UT_US)
-        w->cover[SIM_slow_wake]++;
-    return at + late;
-}
-
-void sim_host_readable(sim_world *w, sim_host *h)
-{
-    h->stirred_at = UT_MIN2(h->stirred_at, w->now);
-    if (w->plan.wake_firm && h->stirring)
-        return;
-    h->stirring = true;
-    if (w->plan.wake_firm && w->now < h->busy_until) /* it works, and looks at its sockets before it sleeps */
-        sim_host_wake(w, h, h->busy_until);
-    else if (h->service_at == UT_NEVER || h->service_at > w->now)
-        sim_host_wake(w, h, woken(w, w->now));
-}
 
 /* ---- receiving ---- */
 
@@ -265,7 +225,7 @@ static void hand_out(sim_world *w, sim_host *h)
             sim_fail(w, "O1 deadline", h->index, "rank %u of job %u has a receipt but was not woken", r->index, r->job);
         r->taken_seen = r->completions->head;
         if (news)
-            sim_trainer_collect(w, r);
+            sim_kind_of(w, r)->collect(w, r);
     }
 }
 
@@ -285,10 +245,9 @@ static void take_events(sim_world *w, sim_host *h)
             w->cover[SIM_pieces]++;
         if (event.kind == UT_EVENT_DESYNC)
             w->cover[SIM_desync_named]++;
-        if (sim_is_coded(&w->plan.job[event.job]))
-            sim_coded_event(w, h, &event);
-        else if (sim_is_partial(&w->plan.job[event.job]))
-            sim_part_event(w, h, &event);
+        const sim_kind *kind = w->job[event.job].kind;
+        if (kind->event)
+            kind->event(w, h, &event);
     }
 }
 
@@ -298,9 +257,9 @@ void sim_host_look(sim_world *w, sim_host *h)
         take_events(w, h);
 }
 
-static ut_ns due_of(sim_world *w, const sim_rank *r, const sim_ask *ask)
+static ut_ns due_of(const sim_world *w, const sim_rank *r, const sim_ask *ask)
 {
-    return r->coder ? sim_coded_due(r, ask) : r->giver ? sim_part_due(w, r, ask) : ask->deadline;
+    return sim_kind_of(w, r)->due(w, r, ask);
 }
 
 /* The engine looks at its clock. Its passes over buckets take none of the world's time, so whatever is due is finished
@@ -367,7 +326,7 @@ static void plan_wake(sim_world *w, sim_host *h)
     h->spins = in <= DUE_AFTER && !blocked && !ut_engine_has_work(h->engine) ? h->spins + 1 : 0;
     if (h->spins > SPINS_MAX)
         sim_fail(w, "O11 rest", h->index, "woken %d times in a row with nothing to do", SPINS_MAX);
-    sim_host_wake(w, h, woken(w, w->now + UT_MAX2(in, (ut_ns)DUE_AFTER)));
+    sim_host_wake(w, h, sim_woken(w, w->now + UT_MAX2(in, (ut_ns)DUE_AFTER)));
 }
 
 void sim_host_service(sim_world *w, sim_host *h)
@@ -394,8 +353,8 @@ void sim_host_service(sim_world *w, sim_host *h)
         r->rung = false;
         for (uint32_t i = 0; i < r->out; i++)
             r->ask[i].taken = true;
-        if (r->giver)
-            sim_part_offer(w, r);
+        if (sim_kind_of(w, r)->offer)
+            sim_kind_of(w, r)->offer(w, r);
         ut_engine_submissions(h->engine, s, sim_local(w, h));
         sim_host_look(w, h);
     }
@@ -404,7 +363,8 @@ void sim_host_service(sim_world *w, sim_host *h)
     send_all(w, h);
     hand_out(w, h);
     take_events(w, h);
-    if (w->plan.partial)
-        sim_part_words(w, h);
+    for (uint32_t s = 0; s < h->sessions; s++)
+        if (h->by_session[s] && sim_kind_of(w, h->by_session[s])->words)
+            sim_kind_of(w, h->by_session[s])->words(w, h->by_session[s]);
     plan_wake(w, h);
 }

@@ -5,7 +5,6 @@
  * its memory is gone at once. Around each bucket in the arena lie bytes that must not change.
  */
 #include "sim/oracles/oracles.h"
-#include "sim/partial/partial.h"
 #include "sim/sparse/sparse.h"
 #include "sim/world/liar.h"
 #include "sim/world/moves.h"
@@ -27,10 +26,8 @@ static uint32_t ops_now(const sim_world *w, const sim_rank *r)
     return w->calming ? j->ops + sim_calm_ops(j) : j->ops;
 }
 
-bool sim_trainer_done(const sim_world *w, const sim_rank *r)
+static bool done(const sim_world *w, const sim_rank *r)
 {
-    if (sim_is_partial(&w->plan.job[r->job]))
-        return sim_part_done(w, r);
     if (r->session == UINT32_MAX)
         return r->dead && !r->planned_return;
     return r->out == 0 && r->next >= ops_now(w, r);
@@ -88,14 +85,10 @@ static uint8_t *arena_for(sim_world *w, const sim_rank *r)
     return w->zeros;
 }
 
-void sim_trainer_attach(sim_world *w, sim_rank *r)
+static void attach(sim_world *w, sim_rank *r)
 {
     sim_host *h = host_of(w, r);
     const sim_job_plan *j = &w->plan.job[r->job];
-    if (sim_is_partial(j)) {
-        sim_part_attach(w, r);
-        return;
-    }
     r->slot_bytes = slot_bytes(j);
     r->arena_bytes = r->slot_bytes * j->ahead;
     r->arena = arena_for(w, r);
@@ -135,8 +128,8 @@ void sim_trainer_detach(sim_world *w, sim_rank *r, bool tell_engine)
             ut_engine_tick(h->engine, sim_local(w, h));
         h->sessions_removed = true;
     }
-    if (sim_is_partial(&w->plan.job[r->job]))
-        sim_part_detach(w, r);
+    if (sim_kind_of(w, r)->detach)
+        sim_kind_of(w, r)->detach(w, r);
     h->by_session[r->session] = NULL;
     r->session = UINT32_MAX;
     r->out = 0;
@@ -368,25 +361,10 @@ static void submit(sim_world *w, sim_rank *r)
     ring(w, r);
 }
 
-/* SIM_EV_READY: the trainer has computed something. */
-void sim_trainer_ready(sim_world *w, sim_rank *r)
-{
-    if (sim_is_partial(&w->plan.job[r->job])) {
-        sim_part_ready(w, r);
-        return;
-    }
-    r->ready_pending = false;
-    sim_trainer_go_on(w, r);
-}
-
 /* Submits if there is an op to submit and room for it, and comes back after computing the next. */
-void sim_trainer_go_on(sim_world *w, sim_rank *r)
+static void go_on(sim_world *w, sim_rank *r)
 {
     sim_host *h = host_of(w, r);
-    if (sim_is_partial(&w->plan.job[r->job])) {
-        sim_part_go_on(w, r);
-        return;
-    }
     if (r->session == UINT32_MAX || r->ready_pending || r->next >= ops_now(w, r))
         return;
     if (h->paused) { /* the whole host stands still */
@@ -398,6 +376,12 @@ void sim_trainer_go_on(sim_world *w, sim_rank *r)
     submit(w, r);
     if (r->out < w->plan.job[r->job].ahead)
         be_ready(w, r, compute_time(w, r));
+}
+
+static void ready(sim_world *w, sim_rank *r)
+{
+    r->ready_pending = false;
+    go_on(w, r);
 }
 
 static void check_margin(sim_world *w, const sim_rank *r, const sim_ask *ask, uint64_t from, uint64_t to)
@@ -481,14 +465,10 @@ static void take_receipt(sim_world *w, sim_rank *r, const ut_receipt *receipt)
         memset(r->arena + ask.slot, SPENT_BYTE, r->slot_bytes);
 }
 
-void sim_trainer_collect(sim_world *w, sim_rank *r)
+static void collect(sim_world *w, sim_rank *r)
 {
     ut_receipt receipt;
     uint32_t got = 0;
-    if (sim_is_partial(&w->plan.job[r->job])) {
-        sim_part_collect(w, r);
-        return;
-    }
     while (ut_ring_take_completion(r->submissions, r->completions, &receipt)) {
         take_receipt(w, r, &receipt);
         got++;
@@ -497,3 +477,12 @@ void sim_trainer_collect(sim_world *w, sim_rank *r)
         sim_fail(w, "wake-up", r->host, "rank %u of job %u was woken for nothing", r->index, r->job);
     be_ready(w, r, compute_time(w, r));
 }
+
+static ut_ns due(const sim_world *w, const sim_rank *r, const sim_ask *ask)
+{
+    (void)w, (void)r;
+    return ask->deadline;
+}
+
+const sim_kind sim_kind_ordinary = {
+    .attach = attach, .done = done, .go_on = go_on, .ready = ready, .collect = collect, .due = due};

@@ -19,6 +19,9 @@ static void make_job(sim_world *w, uint32_t number)
 {
     sim_job *job = &w->job[number];
     job->plan = &w->plan.job[number];
+    job->kind = sim_is_coded(job->plan)     ? &sim_kind_coded
+                : sim_is_partial(job->plan) ? &sim_kind_partial
+                                            : &sim_kind_ordinary;
     if (sim_is_partial(job->plan))
         job->part = sim_alloc(sizeof *job->part);
     if (sim_is_coded(job->plan))
@@ -84,7 +87,7 @@ bool sim_all_done(const sim_world *w)
 {
     for (uint32_t j = 0; j < w->plan.jobs; j++)
         for (uint32_t r = 0; r < w->job[j].ranks; r++)
-            if (!sim_trainer_done(w, &w->job[j].rank[r]))
+            if (!w->job[j].kind->done(w, &w->job[j].rank[r]))
                 return false;
     return true;
 }
@@ -106,7 +109,7 @@ static void dispatch(sim_world *w, const sim_event *e)
     case SIM_EV_READY:
         r = &w->job[e->a].rank[e->b];
         if (r->born == e->c)
-            sim_trainer_ready(w, r);
+            sim_kind_of(w, r)->ready(w, r);
         break;
     case SIM_EV_ITEM:
         sim_item_begin(w, e->a);
@@ -133,13 +136,12 @@ static void dispatch(sim_world *w, const sim_event *e)
         sim_rival_event(w, e);
         break;
     case SIM_EV_CALM:
-
         w->calming = true;
         w->calm_since = w->now;
         sim_trace(w, SIM_TR_CALM, 0, 0, 0, 0, 0);
         for (uint32_t j = 0; j < w->plan.jobs; j++)
             for (uint32_t k = 0; k < w->job[j].ranks; k++)
-                sim_trainer_go_on(w, &w->job[j].rank[k]);
+                w->job[j].kind->go_on(w, &w->job[j].rank[k]);
         break;
     case SIM_EV_END:
         w->ended = true;
@@ -175,7 +177,7 @@ _Noreturn static void fail_stuck(sim_world *w, enum phase phase, const char *wha
     for (uint32_t j = 0; j < w->plan.jobs; j++)
         for (uint32_t k = 0; k < w->job[j].ranks; k++) {
             const sim_rank *r = &w->job[j].rank[k];
-            if (!sim_trainer_done(w, r))
+            if (!w->job[j].kind->done(w, r))
                 sim_fail(w, "O1 deadline", r->host,
                          "%s in phase %d: job %u rank %u is at op %u with %u out, session %d", what, (int)phase, j, k,
                          r->next, r->out, (int)r->session);
@@ -212,7 +214,9 @@ static void run(sim_world *w)
     }
     if (!w->plan.evil) {
         sim_check_agreement(w);
-        sim_part_check_end(w);
+        for (uint32_t j = 0; j < w->plan.jobs; j++)
+            if (w->job[j].kind->check)
+                w->job[j].kind->check(w, j);
     }
     sim_account_world(w);
     sim_incast_check(w);
@@ -265,8 +269,8 @@ void sim_world_free(sim_world *w)
     for (uint32_t j = 0; j < w->plan.jobs; j++) { /* of what was never used not even pages are touched */
         for (uint32_t i = 0; i < SIM_MARKS; i++)
             free(w->marks[j][i].mark);
-        sim_coded_free(&w->job[j]);
-        sim_part_free(&w->job[j]);
+        if (w->job[j].kind->free)
+            w->job[j].kind->free(&w->job[j]);
         for (uint32_t r = 0; r < w->job[j].ranks; r++) {
             sim_rank *rank = &w->job[j].rank[r];
             if (!w->plan.light)
