@@ -15,7 +15,7 @@ FUZZ_SECONDS ?= 0
 
 C_FILES := $(wildcard transport_c/*.py transport_c/*.h transport_c/core/*/*.[ch] transport_c/kernels/*.[ch] \
 	transport_c/cipher/*.[ch] \
-	transport_c/udp/*.[ch] transport_c/sim/*.[ch] transport_c/sim/*/*.[ch])
+	transport_c/udp/*.[ch] transport_c/sim/*.[ch] transport_c/sim/*/*.[ch] transport_c/lan/*.[ch])
 
 .PHONY: help setup demo test check prove soak gpu gpu-wheels floors test-long deb deb-test image docs torch-compliance lint format schema proto bench bench-long tta lab wheels release clean
 

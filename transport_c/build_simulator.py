@@ -1,19 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds `ultima._simulator`, by which `ultima simulate` runs worlds of the simulator (sim/) where Ultima is installed:
-the core, unchanged, around a network in virtual time. The daemon and trainers never load it.
+the core, unchanged, around a network in virtual time; and the network inside one process (lan/) that `ultima.testing`
+drives. The daemon and trainers never load it. Structs that cross into Python are those of `ultima._native`.
 
 It is a module of its own, so that what allocates, draws dice and ends the process on a mistake is in nothing else.
 """
 
 from __future__ import annotations
 
+import runpy
 from pathlib import Path
 
 from cffi import FFI
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
-FOLDERS = ("core", "kernels", "cipher", "sim")
+FOLDERS = ("core", "kernels", "cipher", "sim", "lan")
 # The rest of sim/byhand and main.c are for tests: tables of worlds, and the simulator's own parts.
 BY_HAND = ("study.c", "knobs.c", "judge.c")
 
@@ -30,11 +32,16 @@ def _wanted(path: str) -> bool:
 
 
 ffibuilder = FFI()
+engine = runpy.run_path(str(HERE / "build_engine.py"))
+ffibuilder.include(engine["ffibuilder"])
 ffibuilder.cdef("int ut_simulate(int count, char **arguments);")
+ffibuilder.cdef((HERE / "lan/lan.cdef.h").read_text(encoding="utf-8"))
 ffibuilder.set_source(
     "ultima._simulator",
-    """
+    "".join(f'#include "{header}"\n' for header in engine["HEADERS"])
+    + """
 #include <malloc.h>
+#include "lan/lan.h"
 #include "sim/sim.h"
 
 static int ut_simulate(int count, char **arguments)

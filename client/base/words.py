@@ -2,7 +2,7 @@
 """The words of the interface and the numbers that stand for them in shared memory.
 
 The numbers are those of `transport_c/core/base/ut.h`, `submission.h` and `receipt.h`. They are written again
-here so that the fake of `ultima.testing` needs no extension; a test holds the two against each other.
+here so that `ultima explain` and `ultima set` need no extension; a test holds the two against each other.
 """
 
 from __future__ import annotations

@@ -13,7 +13,8 @@ from ultima.session.arena import Arena
 from ultima.settings.config import Settings
 
 if TYPE_CHECKING:
-    from ultima.session.op import Op
+    from ultima.base.words import DType
+    from ultima.session.op import Layout, Op
 
 # How much later than the deadline the waiting side gives up, and the share of the time that the engine gets.
 GRACE_NS = 50_000_000
@@ -58,6 +59,38 @@ class SlotWords(NamedTuple):
     """Number of the newest op that ended here with a result, plus one."""
 
 
+class Asked(Protocol):
+    """What the engine is told of an op that has its number and its place in the arena. Words are numbers of words.py,
+    offsets bytes into the arena, the deadline is CLOCK_MONOTONIC nanoseconds."""
+
+    @property
+    def seq(self) -> int: ...
+    @property
+    def src(self) -> int: ...
+    @property
+    def dst(self) -> int: ...
+    @property
+    def count(self) -> int: ...
+    @property
+    def deadline_ns(self) -> int: ...
+    @property
+    def kind(self) -> DType: ...
+    @property
+    def redop(self) -> int: ...
+    @property
+    def mode(self) -> int: ...
+    @property
+    def flags(self) -> int: ...
+    @property
+    def layout(self) -> Layout: ...
+    @property
+    def portions(self) -> int: ...
+    @property
+    def wanted(self) -> int: ...
+    @property
+    def steps(self) -> tuple[int, int]: ...
+
+
 class Rings(Protocol):
     """The way of a session's ops to the engine and back. Not thread-safe."""
 
@@ -74,7 +107,7 @@ class Rings(Protocol):
         """Whether an op with a number can be submitted now: at most 64 are outstanding in its lane."""
         ...
 
-    def submit(self, op: Op) -> bool:
+    def submit(self, op: Asked) -> bool:
         """Asks the engine for an op that has its number and its place in the arena. False where there was no room."""
         ...
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A daemon for your own tests: in this process, without the extension, without a network, with faults on request.
+"""A daemon for your own tests: in this process, without a network, with faults on request.
 
     def test_my_training_step() -> None:
         with FakeDaemon(world_size=4, peer=lambda rank, op_seq, mine: mine) as daemon, daemon.installed():
@@ -9,58 +9,56 @@
         handles = [a.allreduce_async(x), b.allreduce_async(y)]
         receipts = [handle.wait() for handle in handles]
 
-Only the daemon is fake: what the client does with memory, deadlines, lost daemons and receipts is the real code. One
-FakeDaemon stands for the daemons of all hosts. Unlike a real one, it lets a rank join before the others are there.
+Only the daemon and the network are fake. What averages, waits, gives up and writes receipts is the C core that runs in
+production: an engine for each pretended host, and queues between them in place of sockets. What the client does with
+memory, deadlines and lost daemons is the real code, too. One FakeDaemon stands for the daemons of all hosts. Unlike a
+real one, it lets a rank join before the others are there.
 
-Its ranks are whole or missing: it does not lose single packets. A rank that is missing takes only its contribution with
-it. Real daemons also miss the shard that its host would have summed, until they know that the host is gone.
+A host that is missing takes its shard along, as in production: nobody adds that part up, and each rank keeps its own
+values there, until the others know that the host is gone.
+
+The clock of the fake runs with the real one, so a program that sleeps meets what it would meet in production. The
+network's own times, which are microseconds, take no time. `advance` lets hours pass at once: deadlines, delays and
+timers that lie in between come due in their order, and nobody sleeps.
 
 Jobs with a policy work, too: the first rank that connects says it, `connect(0, options=Options(policy="majority"))`.
-The others' `peer` then is asked when an op is about to start, and stands for a rank that has given, or for one that has
-not (None).
+The others' `peer` then is asked when a rank gives something for an op, and stands for a rank that gives at the same
+time, or for one that does not (None).
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
-import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
 
 from ultima.api import job
 from ultima.api.job import Job
-from ultima.base.buffers import AnyArray
 from ultima.base.errors import DaemonUnavailable, Desync, InvalidArgument, JoinRefused
 from ultima.base.receipt import Host
-from ultima.base.words import POLICY_BY_CODE, RING_ENTRIES
-from ultima.session.arena import Arena
-from ultima.session.attachment import Attachment, Completion, SlotWords
-from ultima.session.memory import SharedMap
-from ultima.session.op import Op
+from ultima.base.words import NEVER
+from ultima.session import forks
+from ultima.session.attachment import Attachment
 from ultima.settings import config, options
 from ultima.settings.config import Settings
-from ultima.testing.fake_coded import FakeCoded
-from ultima.testing.fake_ops import FakeOp, FakeSession, FakeSubmission
-from ultima.testing.fake_slots import FakeSlots
+from ultima.testing.call import Call
+from ultima.testing.cluster import Cluster
+from ultima.testing.stand_in import Peer
+from ultima.testing.trainer import FakeRings, Trainer
 from ultima.v1.job_options import OPTIONS
-
-Peer = Callable[[int, int, AnyArray], AnyArray | None]
-PAGE = 4096
-# Ops that are remembered for ranks that come late.
-OPS_KEPT = 256
+from ultima.v1.limits import HOSTS_MAX, LOCAL_RANKS_MAX
 
 
 class FakeDaemon:
     """Serves one job of `world_size` ranks; a context manager.
 
-    peer: called as peer(rank, op_seq, mine) for each rank that nobody connected, with the array of the lowest rank that
-        called the op; returns that rank's array, or None when it is to be missing. Without it, ops wait for such ranks
-        until their deadline.
-    ranks_per_host: how the ranks are spread over pretended hosts.
+    peer: called as peer(rank, op_seq, mine) for each rank that nobody connected, with the array of the rank that called
+        the op first; returns that rank's array, or None when it is to be missing. In coded jobs `op_seq` is the step.
+        Without it, ops wait for such ranks until their deadline.
+    ranks_per_host: how the ranks are spread over pretended hosts, at most 64 of them.
     bucket_bytes_max: largest array.
     """
 
@@ -74,31 +72,35 @@ class FakeDaemon:
     ) -> None:
         if world_size < 1 or ranks_per_host < 1:
             raise InvalidArgument("world_size, ranks_per_host", (world_size, ranks_per_host), "1 or more")
+        if ranks_per_host > LOCAL_RANKS_MAX:
+            raise InvalidArgument("ranks_per_host", ranks_per_host, f"1 to {LOCAL_RANKS_MAX}")
+        if world_size > HOSTS_MAX * ranks_per_host:
+            raise InvalidArgument("world_size", world_size, f"at most {HOSTS_MAX} hosts of {ranks_per_host} ranks")
         self.world_size = world_size
         self.hosts = tuple(
             Host(index, f"127.0.0.{index + 1}", tuple(range(low, min(low + ranks_per_host, world_size))))
             for index, low in enumerate(range(0, world_size, ranks_per_host))
         )
-        """The pretended hosts, by host index."""
         self.bucket_bytes_max = bucket_bytes_max
         self._peer = peer
         self._changed = threading.Condition()
-        self._sessions: dict[int, FakeSession] = {}
+        self._cluster: Cluster | None = None
         # Ranks that were attached at some time.
         self._known: set[int] = set()
         self._left_out: set[int] = set()
-        self._delays: dict[int, float] = {}
-        self._ops: dict[int, FakeOp] = {}
+        self._delays_ns: dict[int, int] = {}
+        self._way_ns = 0
+        self._lost = 0.0
         self._next_op_seq = 0
-        self._slots: FakeSlots | FakeCoded | None = None
         self._said: dict[str, int] = {}
-        self._op_ns = 0
-        self._waiting: list[tuple[FakeSession, FakeSubmission]] = []
+        self._skipped_ns = 0
         self._running = True
         self._frozen = False
         self._stopping = False
+        self._wake_ns = NEVER
         self._thread = threading.Thread(target=self._run, name="ultima-fake-daemon", daemon=True)
         self._thread.start()
+        forks.follow(self)
 
     # For tests
 
@@ -122,22 +124,41 @@ class FakeDaemon:
 
     def leave_out(self, *ranks: int) -> None:
         """From now on nothing of these ranks reaches anyone, as if their hosts were cut off; no arguments: all are
-        back.
+        back. What a rank asks for that is left out alone among those of its host waits until it is back.
         """
         with self._changed:
             self._left_out = set(ranks)
+            self._set_faults()
 
     def delay(self, rank: int, seconds: float) -> None:
-        """From now on the contributions of `rank` take so many `seconds` to arrive."""
+        """From now on what `rank` gives and asks for takes so long to arrive at its daemon."""
         with self._changed:
-            self._delays[rank] = seconds
+            self._delays_ns[rank] = int(seconds * 1e9)
 
     def op_takes(self, seconds: float) -> None:
-        """From now on an op of a job with a policy takes so many `seconds` from start to end; at first none."""
+        """From now on an op takes at least so long from its start to its end, because each of the two ways that its
+        bytes go between hosts takes half of it; at first no time."""
         with self._changed:
-            self._op_ns = int(seconds * 1e9)
-            if self._slots is not None:
-                self._slots.op_ns = self._op_ns
+            self._way_ns = int(seconds * 1e9 / 2)
+            self._set_faults()
+
+    def lose(self, share: float) -> None:
+        """From now on such a share of all packets between hosts is lost, 0 to 1; at first none. Which ones is the same
+        in each run."""
+        if not 0 <= share <= 1:
+            raise InvalidArgument("share", share, "0 to 1")
+        with self._changed:
+            self._lost = share
+            self._set_faults()
+
+    def advance(self, seconds: float) -> None:
+        """Lets time pass without anybody sleeping: all that is due by then happens, in its order. Deadlines of ops that
+        are under way are so much nearer; those of later calls count from the new time."""
+        if seconds < 0:
+            raise InvalidArgument("seconds", seconds, "0 or more")
+        with self._changed:
+            self._skipped_ns += int(seconds * 1e9)
+            self._step()
 
     def freeze(self) -> None:
         """Stops answering, as on SIGSTOP."""
@@ -148,17 +169,18 @@ class FakeDaemon:
         """Answers again, with what was asked meanwhile."""
         with self._changed:
             self._frozen = False
+            self._step()
             self._changed.notify_all()
 
     def kill(self) -> None:
         """Ends as on SIGKILL: all sessions are hung up, none can be opened until `restart`."""
         with self._changed:
             self._running = False
-            for attached in self._sessions.values():
-                attached.hang_up()
-            self._sessions.clear()
-            if self._slots is not None:
-                self._slots.abort()
+            if self._cluster is not None:
+                for trainer in self._cluster.trainers():
+                    trainer.hang_up()
+                self._next_op_seq = self._cluster.close()
+                self._cluster = None
             self._changed.notify_all()
 
     def restart(self) -> None:
@@ -188,165 +210,117 @@ class FakeDaemon:
 
     def attach(self, settings: Settings, until_ns: int, patience_ns: int, next_op_seq: int | None = None) -> Attachment:
         """See `ultima.session.attachment.Connector`."""
-        self._wait_until_it_answers(until_ns, patience_ns)
         if settings.world_size != self.world_size:
             raise InvalidArgument("world_size", settings.world_size, f"{self.world_size}, as the fake has")
-        size = -(-settings.arena_bytes // PAGE) * PAGE
-        memfd = os.memfd_create("ultima-fake-arena", os.MFD_CLOEXEC)
-        try:
-            os.ftruncate(memfd, size)
-            mapping = SharedMap(memfd, size, writable=True)
-        finally:
-            os.close(memfd)
-        near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        near.setblocking(False)
-        bell, rung = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         with self._changed:
-            old = self._sessions.get(settings.rank)
-            if old is not None and old.alive():
-                raise JoinRefused(f"rank {settings.rank} is attached already")
+            self._wait_until_it_answers(until_ns, patience_ns)
+            self._step()  # who is gone by now is no longer attached
             said = {row.field: settings.options.get(row.field, row.default) for row in OPTIONS}
-            self._policy_of(said)
-            attached = FakeSession(settings.rank, mapping.bytes, far, rung)
-            self._sessions[settings.rank] = attached
+            cluster = self._cluster_of(said, settings.arena_bytes)
+            if any(trainer.seat.rank == settings.rank for trainer in cluster.trainers()):
+                raise JoinRefused(f"rank {settings.rank} is attached already")
             self._known.add(settings.rank)
-            limit = min(self.bucket_bytes_max, settings.bucket_bytes_max or self.bucket_bytes_max)
+            trainer = cluster.attach(settings.rank, settings.arena_bytes)
+            self._step()
+            words = {row.name: row.write(said[row.field]) for row in options.TABLE}
+            whole = words["policy"] == "none"
             return Attachment(
-                rings=FakeRings(self, attached, mapping),
-                arena=Arena(mapping),
-                lifeline=near,
-                bell=bell,
+                rings=FakeRings(trainer, self._submitted, lambda: self._skipped_ns),
+                arena=trainer.seat.arena,
+                lifeline=trainer.lifeline,
+                bell=trainer.bell,
                 hosts=self.hosts,
-                host_index=self._host_of(settings.rank),
+                host_index=trainer.seat.host,
                 rank=settings.rank,
-                next_op_seq=self._next_op_seq if self._slots is None else self._slots.next_op,
-                bucket_bytes_max=limit,
-                leave=lambda _timeout_s: self._leave(attached),
-                options={row.name: row.write(said[row.field]) for row in options.TABLE},
-                sparse=True,
+                next_op_seq=trainer.seat.first_op_seq,
+                bucket_bytes_max=min(self.bucket_bytes_max, settings.bucket_bytes_max or self.bucket_bytes_max),
+                leave=lambda _timeout_s: self._leave(trainer),
+                options=words,
+                sparse=whole and words["algorithm"] == "tar" and words["deterministic"] == "no",
             )
 
-    def _policy_of(self, said: dict[str, int]) -> None:
-        """The first rank says how the job behaves; the others must say the same."""
-        self._said = self._said or said
-        for row in options.TABLE:
-            if row.name in options.PARTIAL and said[row.field] != self._said[row.field]:
-                raise Desync(None, row.name, row.write(said[row.field]), row.write(self._said[row.field]))
-        if self._slots is None and POLICY_BY_CODE[said["policy"]] != "none":
-            coded = POLICY_BY_CODE[said["policy"]] == "coded"
-            self._slots = (FakeCoded if coded else FakeSlots)(self.hosts, self.world_size, said)
-            self._slots.op_ns = self._op_ns
-
-    def submitted(self, attached: FakeSession, submission: FakeSubmission) -> bool:
-        """Takes a |submission| of the rank that is |attached|. False when 64 are outstanding."""
-        with self._changed:
-            if attached.outstanding >= RING_ENTRIES:
-                return False
-            attached.outstanding += 1
-            if self._slots is not None:
-                self._waiting.append((attached, submission))
-                self._changed.notify_all()
-                return True
-            if submission.op_seq >= self._next_op_seq:
-                self._next_op_seq = submission.op_seq + 1
-            op = self._ops.get(submission.op_seq)
-            if op is None:
-                op = self._ops[submission.op_seq] = FakeOp(submission.op_seq, self.hosts, self.world_size)
-                for number in [number for number in self._ops if number <= submission.op_seq - OPS_KEPT]:
-                    del self._ops[number]
-            op.join(attached, submission, time.monotonic_ns() + int(self._delays.get(attached.rank, 0.0) * 1e9))
-            self._changed.notify_all()
-            return True
+    def after_fork(self) -> None:
+        """In a forked child: the engines are the parent's, and for the child there is no daemon."""
+        self._changed = threading.Condition()
+        self._cluster, self._running = None, False
 
     # How
 
-    def _wait_until_it_answers(self, until_ns: int, patience_ns: int) -> None:
-        with self._changed:
-            while not self._running or self._frozen:
-                limit = until_ns if self._running else min(until_ns, patience_ns)
-                left = (limit - time.monotonic_ns()) / 1e9
-                if left <= 0 or self._stopping:
-                    raise DaemonUnavailable("the fake daemon is " + ("frozen" if self._running else "not running"))
-                self._changed.wait(left)
+    def _cluster_of(self, said: dict[str, int], arena_bytes: int) -> Cluster:
+        """The first rank says how the job behaves; the others must say the same."""
+        self._said = self._said or said
+        for row in options.TABLE:
+            if said[row.field] != self._said[row.field]:
+                raise Desync(None, row.name, row.write(said[row.field]), row.write(self._said[row.field]))
+        if self._cluster is None:
+            self._cluster = Cluster(
+                self.hosts,
+                said,
+                self.bucket_bytes_max,
+                self._next_op_seq,
+                self._known,
+                self._peer,
+                arena_bytes,
+                self._now_ns(),
+            )
+            self._set_faults()
+        return self._cluster
 
-    def _host_of(self, rank: int) -> int:
-        return next(host.index for host in self.hosts if rank in host.ranks)
+    def _set_faults(self) -> None:
+        if self._cluster is not None:
+            self._cluster.set_faults(self._way_ns, self._lost, self._left_out)
+            self._step()
 
-    def _leave(self, attached: FakeSession) -> None:
+    def _submitted(self, trainer: Trainer, call: Call) -> bool:
+        """Takes a request. False when 64 are outstanding."""
         with self._changed:
-            if self._sessions.get(attached.rank) is attached:
-                del self._sessions[attached.rank]
-            attached.hang_up()
+            due_ns = self._now_ns() + self._delays_ns.get(trainer.seat.rank, 0)
+            if not trainer.seat.submit(call, due_ns):
+                return False
+            if self._peer is None:
+                self._step()  # in the caller's thread: nobody has to be woken
+            else:
+                self._wake_ns = 0  # whose code must not run under the caller's locks
             self._changed.notify_all()
+            return True
+
+    def _wait_until_it_answers(self, until_ns: int, patience_ns: int) -> None:
+        while not self._running or self._frozen:
+            limit = until_ns if self._running else min(until_ns, patience_ns)
+            left = (limit - time.monotonic_ns()) / 1e9
+            if left <= 0 or self._stopping:
+                raise DaemonUnavailable("the fake daemon is " + ("frozen" if self._running else "not running"))
+            self._changed.wait(left)
+
+    def _leave(self, trainer: Trainer) -> None:
+        with self._changed:
+            if self._frozen:
+                return  # it finds out later, by the life line
+            if self._cluster is not None and trainer in self._cluster.trainers():
+                self._cluster.detach(trainer)
+            trainer.hang_up()
+            self._step()
+
+    def _now_ns(self) -> int:
+        return time.monotonic_ns() + self._skipped_ns
 
     def _run(self) -> None:
         with self._changed:
             while not self._stopping:
-                wake_ns = None
-                if self._running and not self._frozen:
-                    wake_ns = self._step(time.monotonic_ns())
-                self._changed.wait(None if wake_ns is None else max(0.0, (wake_ns - time.monotonic_ns()) / 1e9))
+                now_ns = self._now_ns()
+                if self._wake_ns <= now_ns:
+                    self._step()
+                else:
+                    self._changed.wait(None if self._wake_ns == NEVER else (self._wake_ns - now_ns) / 1e9)
 
-    def _step(self, now_ns: int) -> int | None:
-        """Does what is due, and says when something will be next."""
-        for rank, attached in list(self._sessions.items()):
-            if not attached.alive():
-                del self._sessions[rank]
-                attached.hang_up()
-        # A rank that was here once and is gone will not come.
-        absent = self._known - self._sessions.keys()
-        if self._slots is not None:
-            return self._step_slots(now_ns, self._slots, absent)
-        wakes = [op.step(now_ns, absent, self._left_out, self._peer) for op in list(self._ops.values())]
-        return min((wake for wake in wakes if wake is not None), default=None)
-
-    def _step_slots(self, now_ns: int, slots: FakeSlots | FakeCoded, absent: set[int]) -> int | None:
-        heard, self._waiting = self._waiting, []
-        for attached, submission in heard:
-            if self._sessions.get(attached.rank) is attached:
-                arrives_ns = now_ns + int(self._delays.get(attached.rank, 0.0) * 1e9)
-                slots.submit(attached, submission, arrives_ns, attached.rank in self._left_out)
-                slots.step(now_ns, self._sessions, absent, self._left_out, self._peer)
-        return slots.step(now_ns, self._sessions, absent, self._left_out, self._peer)
-
-
-class FakeRings:
-    """The rings of one session with a FakeDaemon."""
-
-    lanes = 1
-
-    def __init__(self, daemon: FakeDaemon, attached: FakeSession, mapping: SharedMap) -> None:
-        self._daemon = daemon
-        self._session = attached
-        self._mapping = mapping
-
-    def portions_of(self, op: Op) -> int:
-        """See `ultima.session.attachment.Rings`."""
-        return 1
-
-    def have_room(self, op: Op) -> bool:
-        """See `ultima.session.attachment.Rings`."""
-        return self._session.outstanding < RING_ENTRIES
-
-    def submit(self, op: Op) -> bool:
-        """See `ultima.session.attachment.Rings`."""
-        return self._daemon.submitted(self._session, FakeSubmission.of(op, self._daemon.world_size))
-
-    def take(self) -> Completion | None:
-        """See `ultima.session.attachment.Rings`."""
-        try:
-            completion = self._session.completions.popleft()
-        except IndexError:
-            return None
-        self._session.outstanding -= 1
-        return completion
-
-    def words(self) -> SlotWords:
-        """See `ultima.session.attachment.Rings`."""
-        return self._session.words
-
-    def after_fork(self) -> None:
-        """See `ultima.session.attachment.Rings`; the arena's mapping is looked after by the arena."""
-
-    def close(self) -> None:
-        """See `ultima.session.attachment.Rings`; there is nothing."""
+    def _step(self) -> None:
+        """Does what is due, and notes when something will be next. Under the lock."""
+        self._wake_ns = NEVER
+        if self._cluster is None or self._frozen:
+            return
+        self._wake_ns = self._cluster.run(self._now_ns())
+        dead = [trainer for trainer in self._cluster.trainers() if not trainer.alive()]
+        for trainer in dead:  # what they asked for last has been heard
+            self._cluster.detach(trainer)
+        if dead:
+            self._wake_ns = self._cluster.run(self._now_ns())

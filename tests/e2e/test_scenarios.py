@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What callers may rely on, told once and run twice: on real daemons, and on the fake of `ultima.testing`.
 
-The fake does the slots and policies of the C core again in Python. Whoever tests a training step with it must meet what
-he meets in production: the same values, receipts, exceptions and words. A scenario sees only jobs.
+The fake drives the C core without sockets and without the daemon's Python. Whoever tests a training step with it must
+meet what production has: the same values, receipts, exceptions and words. A scenario sees only jobs.
 """
 
 from __future__ import annotations
@@ -138,6 +138,22 @@ def test_allreduce__a_rank_that_left(jobs_of: Open) -> None:
         assert [type(answer) for answer in answers] == [RanksGone] * 2 and answers[0].ranks == (2,)
 
 
+def test_allreduce__a_rank_whose_others_are_through(jobs_of: Open) -> None:
+    """They sum up their shards at their deadline, and take nothing more: the rank that comes later has its own values
+    there, and in reliable mode an exception."""
+    with jobs_of() as jobs:
+        on_all(jobs[:2], lambda job: job.allreduce(values(job.rank), deadline="100ms"))
+        late = values(2)
+        receipt = jobs[2].allreduce(late, deadline="10s")
+        assert not receipt.complete and receipt.op_seq == 0 and receipt.elapsed_s < 5
+        assert 2 in (*receipt.contributors, *receipt.partly)
+        answers = everywhere(jobs[:2], lambda rank, job: job.allreduce(values(rank), mode="reliable", deadline="100ms"))
+        assert [type(answer) for answer in answers] == [DeadlineExceeded] * 2
+        with pytest.raises(RanksGone):
+            jobs[2].allreduce(values(2), mode="reliable", deadline="10s")
+        assert all(receipt.complete for receipt in on_all(jobs, lambda job: job.allreduce(values(job.rank))))
+
+
 CALLS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("dtype", {"array": values(0)}, {"array": values(1, dtype="float64")}),
     ("op", {"op": "sum"}, {"op": "avg"}),
@@ -162,6 +178,12 @@ def test_desync__names_what_differs(jobs_of: Open, field: str, here: dict[str, A
             assert (answer.field, answer.mine, answer.theirs) == (field, answers[2].theirs, answers[2].mine)
         for answer in answers[:2]:
             assert isinstance(answer, ultima.UltimaError), answer
+
+
+def test_agree__not_where_results_are_forwarded(jobs_of: Open) -> None:
+    with jobs_of(options=Options(algorithm="ring")) as jobs:
+        for answer in everywhere(jobs, lambda rank, job: job.allreduce(values(rank), agree=True, deadline="10s")):
+            assert type(answer) is InvalidArgument, answer
 
 
 REFUSALS: list[tuple[str, dict[str, Any]]] = [

@@ -7,9 +7,15 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+import numpy as np
+
 from ultima import Job, Options
 from ultima.base.reference import picks
+from ultima.base.words import COLLECTIVES, FLOAT64
+from ultima.session.op import Layout
+from ultima.settings import config
 from ultima.testing import FakeDaemon
+from ultima.testing import call as requests
 
 # Draws rank 1 for the ops 0 and 1 of two ranks, rank 0 for op 2.
 SEED = next(seed for seed in range(1, 1000) if [picks(seed, op, 2, 1)[0] for op in range(3)] == [1, 1, 0])
@@ -23,6 +29,39 @@ def slots(world: int, policy: str, **options: Any) -> Iterator[tuple[FakeDaemon,
         daemon = stack.enter_context(FakeDaemon(world))
         said = Options(policy=policy, **options)
         yield daemon, [stack.enter_context(daemon.connect(r, arena="1M", options=said)) for r in range(world)]
+
+
+class Witness:
+    """Reads every result of a job whose ranks add up `count` float64, as a rank that gives nothing: it asks for each op
+    by its number before that op begins, up to 60 ahead."""
+
+    def __init__(self, daemon: FakeDaemon, rank: int, options: Options, count: int) -> None:
+        settings = config.resolve({}, job="fake", rank=rank, world_size=daemon.world_size, arena="1M", options=options)
+        now_ns = time.monotonic_ns()
+        self._attached = daemon.attach(settings, now_ns + 10**10, now_ns + 10**10)
+        self._count, self._asked = count, 0
+        self.sums: list[float] = []
+        """The first element of each result, by the number of the op."""
+        self.look()
+
+    def look(self) -> None:
+        """Takes what has come, and asks for as many more."""
+        while (completion := self._attached.rings.take()) is not None:
+            at = completion.number % 64 * self._count * 8
+            assert completion.op_seq == completion.number == len(self.sums)
+            self.sums.append(float(self._attached.arena.view(at, 8).view(np.float64)[0]))
+        while self._asked < len(self.sums) + 60:
+            at, until_ns = self._asked % 64 * self._count * 8, time.monotonic_ns() + 60 * 10**9
+            layout = Layout(COLLECTIVES["allreduce"], self._count * 8)
+            ask = requests.Call(
+                self._asked, at, at, self._count, until_ns, FLOAT64, 1, 1, 0, layout, wanted=self._asked, steps=(0, 0)
+            )
+            assert self._attached.rings.submit(ask)
+            self._asked += 1
+
+    def close(self) -> None:
+        self._attached.leave(1.0)
+        self._attached.close()
 
 
 def at_once(*calls: Call) -> list[Any]:

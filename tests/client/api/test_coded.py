@@ -140,18 +140,18 @@ def test_reduce__an_estimate_where_that_is_preferred() -> None:
 
 def test_wait__behind_by_more_steps_than_are_kept() -> None:
     with coded(Plan(2, stragglers=1)) as (_, (ahead, late)):
-        for step in range(5):
+        for step in range(8):
             give(ahead, step)
-        for step in (2, 3, 4):
+        for step in (5, 6, 7):
             assert late.coded().wait(step, out=np.zeros(2)).array[0] == whole(step)
-        with pytest.raises(Behind, match="step 1: its result is not here; the job is past step 4") as caught:
+        with pytest.raises(Behind, match="step 1: its result is not here; the job is past step 7") as caught:
             late.coded().wait(1)
-        assert (caught.value.step, caught.value.newest, caught.value.go_on_with) == (1, 4, 5)
-        assert str(caught.value).endswith("take the model from another rank, and go on with step 5")
+        assert (caught.value.step, caught.value.newest, caught.value.go_on_with) == (1, 7, 8)
+        assert str(caught.value).endswith("take the model from another rank, and go on with step 8")
         with pytest.raises(Behind):
             give(late, 0)
-        array, _ = give(late, 5)
-        assert array[0] == whole(5), "it goes on with the next step"
+        array, _ = give(late, 8)
+        assert array[0] == whole(8), "it goes on with the next step"
 
 
 def test_coded__what_is_refused_by_name() -> None:

@@ -128,11 +128,12 @@ def test_collectives__a_world_of_one_copies() -> None:
 def test_collectives__trouble() -> None:
     with jobs_of() as jobs:
         out = np.full(6, 9, np.int32)
-        with pytest.raises(ultima.DeadlineExceeded, match="waiting for rank 1"):
+        with pytest.raises(ultima.DeadlineExceeded, match="waiting for rank 0"):
             jobs[0].all_to_all(np.zeros(6, np.int32), out, deadline="100ms")
         assert (out == 9).all()
-        late = [job.all_to_all_async(np.zeros(6, np.int32), np.zeros(6, np.int32)) for job in jobs[1:]]
-        assert all(handle.wait().complete for handle in late), "what came too late for one is there for the others"
+        for handle in [job.all_to_all_async(np.zeros(6, np.int32), np.zeros(6, np.int32)) for job in jobs[1:]]:
+            with pytest.raises(ultima.RanksGone):  # rank 0 has given the op up, and takes nothing for it any more
+                handle.wait()
         handles = [jobs[0].broadcast_async(out, 1), jobs[1].broadcast_async(out.copy(), 2), jobs[2].barrier_async()]
         fields = []
         for handle in handles:

@@ -16,8 +16,9 @@ import ultima
 from tests.client.conftest import Pair
 from tests.seeds import seeds
 from ultima import InvalidArgument, Job, ResourceExhausted, Status
+from ultima.base.buffers import AnyArray
 from ultima.base.reference import bfloat16_bits, bfloat16_values, reduce_arrays
-from ultima.base.words import DTYPES, OPS
+from ultima.base.words import DTYPES, OPS, DType
 from ultima.testing import FakeDaemon
 
 MakeJob = Callable[..., Job]
@@ -311,4 +312,10 @@ def test_allreduce__random_ops_against_the_oracle(pair: Pair, seed: int) -> None
         expected = reduce_arrays(arrays, kind, op)
         both(pair, *arrays, op, dtype=kind.name)
         for result in arrays:
-            np.testing.assert_array_equal(result, expected, err_msg=f"seed {seed} step {step} {kind.name} {op} {count}")
+            what = f"seed {seed} step {step} {kind.name} {op} {count}"
+            np.testing.assert_array_equal(one_nan(result, kind), one_nan(expected, kind), err_msg=what)
+
+
+def one_nan(array: AnyArray, kind: DType) -> AnyArray:
+    """Where two ranks give NaN, either of the two is a right result: numpy takes them for equal but in bfloat16."""
+    return np.where((array & 0x7FFF) > 0x7F80, 0x7FC0, array) if kind.name == "bfloat16" else array

@@ -6,14 +6,15 @@ The fake reads a contribution only when its op ends, so that a client that write
 
 import threading
 import time
+from contextlib import closing
 from typing import Any
 
 import numpy as np
 import pytest
 
 import ultima
-from tests.client.api.slots import SEED, at_once, slots, until
-from ultima import Job, Receipt, Slot, Status
+from tests.client.api.slots import SEED, Witness, at_once, slots, until
+from ultima import Job, Options, Receipt, Slot, Status
 from ultima.base.reference import picks
 from ultima.testing import FakeDaemon
 
@@ -293,7 +294,9 @@ def test_results__are_the_callers_to_keep() -> None:
 def test_threads__one_gives_while_another_waits() -> None:
     """RNA's two threads: every gradient is in exactly one op, whatever the interleaving."""
     steps = 300
-    with slots(2, "solo") as (daemon, (job, other)):
+    said = Options(policy="solo", tau=255)
+    with FakeDaemon(3) as daemon, closing(Witness(daemon, 2, said, 64)) as witness:
+        job, other = (daemon.connect(rank, arena="1M", options=said) for rank in range(2))
         daemon.op_takes(0.002)
         faces = [each.partial(local_reduce="sum", divisor="none") for each in (job, other)]
         sums = [0.0, 0.0]
@@ -318,19 +321,18 @@ def test_threads__one_gives_while_another_waits() -> None:
         readers = [threading.Thread(target=communicate, args=(rank,)) for rank in range(2)]
         for reader in readers:
             reader.start()
+        watching = threading.Thread(target=lambda: until(lambda: witness.look() or done.is_set()))
+        watching.start()
         at_once(*(lambda face=face: compute(face) for face in faces))
         done.set()
-        for reader in readers:
-            reader.join()
+        for thread in (*readers, watching):
+            thread.join()
         assert faces[0].newest == faces[1].newest
         assert max(sums) <= 2 * steps and min(sums) > 0
-        assert _whole_sum(daemon) == 2 * steps
-
-
-def _whole_sum(daemon: FakeDaemon) -> float:
-    """Of all results that there ever were, as the fake added them up."""
-    assert daemon._slots is not None
-    return float(sum(result[0] for result in daemon._slots.results_kept))
+        witness.look()
+        assert sum(witness.sums) == 2 * steps
+        for each in (job, other):
+            each.close()
 
 
 def test_sticky__every_op_takes_it_until_another_comes() -> None:

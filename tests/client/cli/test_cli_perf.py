@@ -324,15 +324,15 @@ def test_perf__a_bad_value_is_named_before_anything_is_sent(flag: str, value: st
 
 def test_perf__json_has_options_percentiles_bytes_and_statuses(tmp_path: Path) -> None:
     out = tmp_path / "perf.json"
-    words = ["perf", "-b", "4K", "-n", "30", "-w", "0", "-c", "0", "--loss-columns", "--agree", "--algorithm", "ring"]
-    words += ["--incast", "3", "--t-b", "300ms", "--deadline", "2s", "-J", str(out)]
+    words = ["perf", "-b", "4K", "-n", "30", "-w", "0", "-c", "0", "--loss-columns", "--agree", "--algorithm", "ps"]
+    words += ["--incast", "1", "--t-b", "300ms", "--deadline", "2s", "-J", str(out)]
     with FakeDaemon(2, peer=lambda rank, op_seq, mine: mine) as daemon, daemon.installed():
         environment = {"RANK": "0", "WORLD_SIZE": "2"}
         result = runner.invoke(main.build(), words, env=environment)
     assert result.exit_code == 0, result.output
     report = json.loads(out.read_text())
     options = report["config"]["options"]
-    assert (options["algorithm"], options["incast"], options["t_b"]) == ("ring", "3", "300ms")
+    assert (options["algorithm"], options["incast"], options["t_b"]) == ("ps", "1", "300ms")
     assert report["config"]["agree"] is True and report["config"]["deadline"] == "2s"
     row = report["results"][0]
     times = [row[name] for name in ("p50_us", "p90_us", "p99_us", "p99_9_us", "max_us")]

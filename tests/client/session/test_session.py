@@ -186,7 +186,7 @@ def test_reconnect__waits_for_the_daemon_within_the_deadline(pair: Pair) -> None
         left.allreduce(np.ones(4))
     timer = threading.Timer(0.2, daemon.restart)
     timer.start()
-    assert left.allreduce(np.ones(4), deadline="1s").op_seq >= 1
+    assert left.allreduce(np.ones(4), deadline="1s").op_seq == 0, "no daemon has heard of the call that was lost"
     timer.join()
 
 
@@ -240,7 +240,7 @@ def test_start__ring_full_until_the_deadline(pair: Pair) -> None:
         with pytest.raises(DaemonLost):
             handle.wait()
     daemon.thaw()
-    assert left.allreduce(np.ones(1), deadline="200ms").op_seq >= 64
+    assert left.allreduce(np.ones(1), deadline="200ms").op_seq >= 1, "the engine had opened some before it heard"
     assert left.reconnects == 1
 
 
@@ -285,7 +285,8 @@ def test_close__ops_under_way_end_with_closed_handle(pair: Pair) -> None:
     with pytest.raises(ClosedHandle):
         left.allreduce(np.ones(4))
     left.close()
-    assert right.allreduce(np.ones(4), deadline=20).culprit == (), "its contribution was there before it left"
+    receipt = right.allreduce(np.ones(4), deadline=20)
+    assert receipt.culprit == (0,), "it had called, but nobody adds up the shard of its host any more"
     assert right.allreduce(np.ones(4), deadline=20).peers[0].why is ultima.Why.ABSENT
 
 

@@ -213,7 +213,7 @@ def test_numbers__are_those_of_the_messages_and_of_the_core() -> None:
 
 
 def test_job__says_what_is_in_force() -> None:
-    with FakeDaemon() as daemon, daemon.connect(options=Options(incast=3, hadamard="on")) as job:
+    with FakeDaemon(4) as daemon, daemon.connect(options=Options(incast=3, hadamard="on")) as job:
         assert job.options["incast"] == "3" and job.options["hadamard"] == "on" and job.options["algorithm"] == "tar"
 
 

@@ -144,7 +144,8 @@ def test_stage__op_that_fails(ranks: list[Rank]) -> None:
     with pytest.raises(ultima.DeadlineExceeded):
         work.wait()
     assert not work.is_success() and pinned(ranks[0]) == {}
-    ranks[1].group.allreduce_with(torch.ones(COUNT), mode="reliable", deadline=20).wait()
+    with pytest.raises(ultima.RanksGone):  # rank 0 has given that op up
+        ranks[1].group.allreduce_with(torch.ones(COUNT), mode="reliable", deadline=20).wait()
     assert on_all(ranks, average([COUNT])) == [[[0.5]]] * 2
 
 

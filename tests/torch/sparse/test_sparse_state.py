@@ -55,6 +55,11 @@ def gradient(rank: int, step: int) -> Any:
     return np.random.default_rng([rank, step]).laplace(size=SIZE).astype(np.float32)
 
 
+def same(found: Any, want: Any) -> bool:
+    """The same sums, whose last bits depend on which of three ranks came first."""
+    return bool(np.allclose(found, want, rtol=1e-6, atol=1e-7))
+
+
 def made(daemon: FakeDaemon | list[SparseState], **options: Any) -> list[SparseState]:
     """On a daemon, or on the groups of other states."""
     options = {"ratio": 0.02, "start_step": 0, "dense_below": 20, "choose": "exact", **options}
@@ -167,13 +172,13 @@ def test_sparse_state__survives_rebuilt_buckets_and_checkpoints(daemon: FakeDaem
     for copy, state in zip(copies, states, strict=True):
         copy._group = state.group
     fresh = [Model() for _ in range(WORLD)]
-    assert step(copies, fresh, 1)[0].tobytes() == want.tobytes()
-    assert step(from_files(), [Model() for _ in range(WORLD)], 1)[0].tobytes() == want.tobytes()
+    assert same(step(copies, fresh, 1)[0], want)
+    assert same(step(from_files(), [Model() for _ in range(WORLD)], 1)[0], want)
     again = from_files()
     for state, model in zip(again, models, strict=True):
         for number, parameter in enumerate(model.parameters):  # the order of the first step
             assert state._memories._name(Part(parameter, 0, 0, 0)) == str(number)
-    assert rebuilt(again, models)[0].tobytes() == want.tobytes()
+    assert same(rebuilt(again, models)[0], want)
 
 
 def test_name_parameters__by_the_models_names() -> None:
@@ -253,7 +258,7 @@ def test_sparse_state__pieces_larger_than_a_bucket() -> None:
         found = step(states, models, 0)[0]
         assert len(states[0].group.log.last()) == -(-4 * SIZE // 4096)
     with FakeDaemon(WORLD) as daemon:
-        assert step(made(daemon), models, 0)[0].tobytes() == found.tobytes()
+        assert same(step(made(daemon), models, 0)[0], found)
 
 
 def test_sparse_state__a_bucket_without_parts(daemon: FakeDaemon) -> None:
