@@ -19,6 +19,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from schema.events import OP_RECORD, check_kept
 from schema.homes import STRUCTS, WORDS, Home, homes
 from schema.metrics import METRICS, check_metrics
 from schema.option import check_options
@@ -63,6 +64,7 @@ def generate() -> dict[str, str]:
         check_enum(enum)
     check_options(OPTIONS)
     check_metrics(METRICS)
+    check_kept(OP_RECORD)
     return {path: fill(path, (ROOT / path).read_text(), home) for path, home in homes().items()}
 
 
@@ -74,14 +76,19 @@ def stale() -> list[str]:
 def _styled(path: str, text: str) -> str:
     tools = Path(sys.executable).parent
     style = {
-        ".h": [tools / "clang-format", f"--assume-filename={ROOT / path}"],
-        ".py": [tools / "ruff", "format", "--quiet", f"--stdin-filename={ROOT / path}", "-"],
+        ".h": ["clang-format", f"--assume-filename={ROOT / path}"],
+        ".py": ["ruff", "format", "--quiet", f"--stdin-filename={ROOT / path}", "-"],
     }.get(Path(path).suffix)
     if style is None:
         return text
-    done = subprocess.run(list(map(str, style)), input=text, capture_output=True, text=True, cwd=ROOT, check=False)
+    name, *options = style
+    command = [str(tools / name), *options]
+    try:
+        done = subprocess.run(command, input=text, capture_output=True, text=True, cwd=ROOT, check=False)
+    except OSError as error:
+        raise SchemaError(f"{path}: {command[0]}: {error.strerror}: `make setup` installs it") from None
     if done.returncode:
-        raise SchemaError(f"{path}: {style[0].name}: {done.stderr.strip()}")
+        raise SchemaError(f"{path}: {name}: {done.stderr.strip()}")
     return done.stdout
 
 

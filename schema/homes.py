@@ -6,7 +6,8 @@ All else in these files is written by hand. Validators are, too: what goes toget
 
 from __future__ import annotations
 
-from schema import counter_text, metrics, option_text, text
+from schema import counter_text, events, metrics, option_text, text
+from schema.events import EVENT, EVENT_KIND, OP_RECORD
 from schema.metrics import METRICS
 from schema.option_words import OPTION_WORDS
 from schema.options import JOB_OPTIONS, OPTIONS
@@ -15,13 +16,14 @@ from schema.receipt_peer import PEER
 from schema.receipt_words import ENUMS, SLOT, STAGE_END, STATUS, TROUBLE, WHY
 from schema.rows import Enum, Struct
 from schema.statistics import DRIVER_STATS, PEER_STATS, STATS
+from schema.wire_words import COLLECTIVE, FIELD, MODE, REDOP, WIRE_WORDS
 
 Home = dict[str, list[str]]
 """By the name of a region the lines in it. A name with spaces before it is a line itself, in a docstring where no other
 mark may stand: its region ends with the next empty line."""
 
-STRUCTS: tuple[Struct, ...] = (PEER, RECEIPT, JOB_OPTIONS, STATS, DRIVER_STATS, PEER_STATS)
-WORDS: tuple[Enum, ...] = (*ENUMS, *OPTION_WORDS)
+STRUCTS: tuple[Struct, ...] = (PEER, RECEIPT, JOB_OPTIONS, STATS, DRIVER_STATS, PEER_STATS, EVENT)
+WORDS: tuple[Enum, ...] = (*ENUMS, *OPTION_WORDS, EVENT_KIND, *WIRE_WORDS)
 
 
 def _receipt() -> dict[str, Home]:
@@ -120,6 +122,48 @@ def _statistics() -> dict[str, Home]:
     }
 
 
+def _events() -> dict[str, Home]:
+    kinds = text.in_c(EVENT_KIND)
+    return {
+        "transport_c/core/base/host.h": {
+            "ut_event_kind": text.c_values(EVENT_KIND, kinds),
+            "ut_event": text.c_fields(EVENT),
+        },
+        "transport_c/engine.cdef.h": {
+            "ut_event_kind": text.cdef_values([EVENT_KIND]),
+            "ut_event": text.cdef_fields(EVENT),
+        },
+        "daemon/engine/events.py": {
+            "ut_event_kind": [f"    {value.name} = {value.number}" for value in kinds],
+            "ut_event": text.dataclass_fields(EVENT.dataclass),
+            "ut_event as it is read": text.decoded(EVENT, "raw", named=False),
+        },
+        "daemon/observe/ring.py": {"OpRecord": events.record_rows(OP_RECORD)},
+        "proto/ultima/v1/records.proto": {"OpRecord": events.record_message(OP_RECORD)},
+    }
+
+
+def _wire_words() -> dict[str, Home]:
+    fields = {value.number: value.word for value in FIELD.values if value.word}
+    return {
+        "transport_c/core/base/ut.h": {"words of the wire": option_text.c_enums(WIRE_WORDS)},
+        "transport_c/engine.cdef.h": {"words of the wire": text.cdef_values(WIRE_WORDS)},
+        "client/base/words.py": {
+            "words of the wire": [
+                *(f"{name} = {numbers(enum)!r}" for name, enum in (("OPS", REDOP), ("MODES", MODE))),
+                f"COLLECTIVES = {numbers(COLLECTIVE)!r}",
+                f"FIELD_BY_CODE = {fields!r}",
+            ]
+        },
+        "daemon/engine/events.py": {"ut_field": [f"FIELDS = {('nothing', *fields.values())!r}"]},
+    }
+
+
+def numbers(enum: Enum) -> dict[str, int]:
+    """The numbers of an enum by their words."""
+    return {value.word: value.number for value in enum.values if value.word}
+
+
 def _metrics() -> dict[str, Home]:
     return {
         "daemon/observe/metric_rows.py": {"metrics": metrics.python_rows(METRICS)},
@@ -133,7 +177,7 @@ def _metrics() -> dict[str, Home]:
 def homes() -> dict[str, Home]:
     """All of them, by the file's path from the root."""
     ret: dict[str, Home] = {}
-    for part in (_receipt(), _options(), _statistics(), _metrics()):
+    for part in (_receipt(), _options(), _statistics(), _events(), _wire_words(), _metrics()):
         for path, home in part.items():
             ret[path] = ret.get(path, {}) | home
     return ret

@@ -21,7 +21,10 @@ def c_enums(enums: Iterable[Enum]) -> list[str]:
         lines += c_comment(enum.text, 0)
         asked = [value for value in in_c(enum) if value.word]
         rest = [value for value in in_c(enum) if not value.word]
-        lines += [f"enum {enum.c} {{", *c_values(enum, asked), f"    {enum.end},", *c_values(enum, rest), "};"]
+        end = [f"    {enum.end}{f' = {enum.end_number}' if enum.end_number else ''},"] if enum.end else []
+        if not enum.end:
+            asked, rest = in_c(enum), []
+        lines += [f"enum {enum.c} {{", *c_values(enum, asked), *end, *c_values(enum, rest), "};"]
     return lines
 
 

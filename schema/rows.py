@@ -121,6 +121,8 @@ class Enum:
     """Name of the StrEnum; "": Python has none."""
     end: str = ""
     """Of C, the name after the last number that may be asked for."""
+    end_number: int = 0
+    """Its number; 0: that after the last word."""
 
 
 @dataclass(frozen=True)

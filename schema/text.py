@@ -15,10 +15,12 @@ COMMENT_WIDTH = 100
 
 
 def c_fields(struct: Struct) -> list[str]:
-    """The fields of a struct in a header, each with its comment behind it or, if that is long, above it."""
-    lines = []
+    """The fields of a struct in a header, each with its comment behind it or, if that is long, above it; of several
+    that say the same the first one has it."""
+    lines, before = [], ""
     for row in struct.layout:
-        lines += _commented(f"{row.c};", row.comment)
+        lines += _commented(f"{row.c};", "" if row.comment == before else row.comment)
+        before = row.comment
     return lines
 
 
@@ -27,7 +29,7 @@ def cdef_fields(struct: Struct) -> list[str]:
     lines = []
     for kind, rows in itertools.groupby(struct.layout, lambda row: row.c_type):
         names = [row.c_name + (f"[{LENGTHS.get(row.length, row.length)}]" if row.length else "") for row in rows]
-        lines += wrap(f"{kind} {', '.join(names)};", 4)
+        lines += wrap(f"{'uint64_t' if kind == 'ut_ns' else kind} {', '.join(names)};", 4)
     return lines
 
 
@@ -59,10 +61,11 @@ def message_fields(struct: Struct) -> list[str]:
 
 
 def dataclass_fields(rows: Iterable[Field]) -> list[str]:
-    """The fields of a dataclass, each with its docstring."""
-    lines = []
+    """The fields of a dataclass, each with its docstring; of several that say the same the first one has it."""
+    lines, before = [], ""
     for row in rows:
-        lines += [f"    {row.python}", *wrap(f'"""{row.text}"""', 4)]
+        lines += [f"    {row.python}", *(wrap(f'"""{row.text}"""', 4) if row.text != before else ())]
+        before = row.text
     return lines
 
 
@@ -76,13 +79,14 @@ def str_enum(enum: Enum) -> list[str]:
     return lines
 
 
-def decoded(struct: Struct, raw: str) -> list[str]:
-    """The arguments that make the dataclass of the struct, or of its message, which is called `raw`."""
+def decoded(struct: Struct, raw: str, named: bool = True) -> list[str]:
+    """The arguments, with their names or in order, that make the dataclass of the struct, or of its message, which is
+    called `raw`."""
     lines = []
     for row in struct.dataclass:
         if row.c or row.read:
             value = (row.read or "@").replace("@", f"{raw}.{row.c_name}")
-            lines.append(f"        {row.python_name}={value},")
+            lines.append(f"        {f'{row.python_name}=' if named else ''}{value},")
     return lines
 
 

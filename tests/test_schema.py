@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from schema import counter_text, generate, option_text, text
+from schema.events import Kept, check_kept, packed, record_message
 from schema.homes import STRUCTS, WORDS
 from schema.metrics import Metric, check_metrics, document
 from schema.option import LIMITS, Option, check_options
@@ -199,6 +200,28 @@ def test_counters__classes_are_those_whose_sum_c_makes() -> None:
         "* `late` (a class): that were late.",
         "* `since_ns`: since when; 0 for none.",
     ]
+
+
+KEPT = (Kept("Q", "op_seq", 1, "Number of the op."), Kept("H", "culprit", 3, "Who."), Kept("q", "at_ns", 2, "When."))
+KEPT_FAULTS = {
+    "a name twice": (Kept("B", "culprit", 4, "Who."), "OpRecord: culprit: name 'culprit' is there already"),
+    "a number twice": (Kept("B", "dtype", 3, "What."), "OpRecord: dtype: proto 3 is there already"),
+    "a form that is none": (Kept("I", "dtype", 4, "What."), "OpRecord: dtype: form 'I': allowed: Q, q, H, B"),
+}
+
+
+@pytest.mark.parametrize("fault", KEPT_FAULTS)
+def test_records__a_wrong_row_is_told(fault: str) -> None:
+    check_kept(KEPT)
+    row, why = KEPT_FAULTS[fault]
+    with pytest.raises(SchemaError, match=re.escape(why)):
+        check_kept((*KEPT, row))
+
+
+def test_records__lie_without_holes_and_travel_by_their_numbers() -> None:
+    assert packed(KEPT) == "<QHqxxxxxx", "18 bytes, and 24 with what makes the next one begin at a multiple of 8"
+    lines = [line for line in record_message(KEPT) if "=" in line]
+    assert lines == ["  uint64 op_seq = 1;", "  int64 at_ns = 2;", "  uint32 culprit = 3;"]
 
 
 DROPS = Metric("counter", "ultima_drops", "Datagrams that were dropped.", "lane")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The words of the interface and the numbers that stand for them in shared memory.
 
-The numbers are those of `transport_c/core/base/ut.h`, `submission.h` and `receipt.h`. They are written again
-here so that `ultima explain` and `ultima set` need no extension; a test holds the two against each other.
+The numbers are those of `transport_c/core/base/ut.h`, `submission.h` and `receipt.h`. They are written again here so
+that `ultima explain` and `ultima set` need no extension; a test compares those that are not generated.
 """
 
 from __future__ import annotations
@@ -46,14 +46,9 @@ DTYPE_BY_NUMPY_NUM = {
     np.dtype(letter).num: DTYPES[np.dtype(letter).name] for letter in "efdilq" if np.dtype(letter).name in DTYPES
 }
 
+# generated: words of the wire (schema/)
 OPS = {"sum": 1, "avg": 2, "min": 3, "max": 4, "prod": 5}
-OP_BY_CODE = {code: name for name, code in OPS.items()}
-# Without a value from every rank these would be wrong rather than less exact.
-RELIABLE_ONLY = frozenset({"min", "max", "prod"})
-
 MODES = {"bounded": 1, "best_effort": 2, "reliable": 3}
-MODE_BY_CODE = {code: name for name, code in MODES.items()}
-
 COLLECTIVES = {
     "allreduce": 0,
     "reduce_scatter": 1,
@@ -63,8 +58,6 @@ COLLECTIVES = {
     "barrier": 5,
     "allreduce_sparse": 6,
 }
-COLLECTIVE_BY_CODE = {code: name for name, code in COLLECTIVES.items()}
-
 FIELD_BY_CODE = {
     1: "dtype",
     2: "op",
@@ -80,6 +73,14 @@ FIELD_BY_CODE = {
     12: "hint",
     13: "split",
 }
+# generated: end
+OP_BY_CODE = {code: name for name, code in OPS.items()}
+# Without a value from every rank these would be wrong rather than less exact.
+RELIABLE_ONLY = frozenset({"min", "max", "prod"})
+
+MODE_BY_CODE = {code: name for name, code in MODES.items()}
+
+COLLECTIVE_BY_CODE = {code: name for name, code in COLLECTIVES.items()}
 
 # How the values of a sparse allreduce travel; of float8 that is e4m3, with one scale for a contribution.
 FORMS = {"float32": 0, "float16": 1, "bfloat16": 2, "float8": 3}

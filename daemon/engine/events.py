@@ -26,6 +26,7 @@ class Status(IntEnum):
 class EventKind(IntEnum):
     """Enum ut_event_kind."""
 
+    # generated: ut_event_kind (schema/)
     OP_DONE = 1
     DESYNC = 2
     BAD_SUBMISSION = 3
@@ -34,28 +35,68 @@ class EventKind(IntEnum):
     PATH = 6
     READY = 7
     ACTIVATED = 8
+    # generated: end
 
 
-FIELDS = (*"nothing dtype op count mode agree algorithm collective root divisor group form hint split".split(),)
+# generated: ut_field (schema/)
+FIELDS = (
+    "nothing",
+    "dtype",
+    "op",
+    "count",
+    "mode",
+    "agree",
+    "algorithm",
+    "collective",
+    "root",
+    "divisor",
+    "group",
+    "form",
+    "hint",
+    "split",
+)
+# generated: end
 
 
 class Event(NamedTuple):
     """Struct ut_event; `session` and `host` are NOBODY where there is none. One is made for each op."""
 
+    # generated: ut_event (schema/)
     kind: int
+    """Enum ut_event_kind, which says what a to e are."""
     job: int
+    """Number of the job in the engine."""
     session: int
+    """Number of the session; UINT32_MAX where there is none."""
     host: int
+    """Index of the host in the job; UINT32_MAX where there is none."""
     op_seq: int
+    """Number of the op."""
     a: int
+    """See the kind."""
     b: int
     c: int
     d: int = 0
     e: int = 0
     at_ns: int = 0
-    """When it was told; 0: now."""
+    """When it was told, by CLOCK_MONOTONIC in ns; 0: now."""
+    # generated: end
 
 
 def event_of(raw: Any) -> Event:
     """From a struct ut_event."""
-    return Event(raw.kind, raw.job, raw.session, raw.host, raw.op_seq, raw.a, raw.b, raw.c, raw.d, raw.e, raw.at)
+    return Event(
+        # generated: ut_event as it is read (schema/)
+        raw.kind,
+        raw.job,
+        raw.session,
+        raw.host,
+        raw.op_seq,
+        raw.a,
+        raw.b,
+        raw.c,
+        raw.d,
+        raw.e,
+        raw.at,
+        # generated: end
+    )

@@ -221,20 +221,7 @@ class JobRecord:
 
 def op_message(op: Op) -> records_pb2.OpRecord:
     """As it travels."""
-    return records_pb2.OpRecord(
-        op_seq=op.op_seq,
-        ended_ns=op.ended_ns,
-        ended_monotonic_ns=op.ended_monotonic_ns,
-        elapsed_ns=op.elapsed_ns,
-        status=op.status,
-        culprit=op.culprit,
-        trouble=op.trouble,
-        bytes_missing=op.bytes_missing,
-        bucket_bytes=op.bucket_bytes,
-        collective=op.collective,
-        dtype=op.dtype,
-        op=op.op,
-    )
+    return records_pb2.OpRecord(**op._asdict())
 
 
 def minute_message(minute: Minute, life: Life) -> admin_pb2.JobMinute:

@@ -8,30 +8,47 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 OPS_MAX = 4096
-_FORM = struct.Struct("<QqQQQQHBBBBBx")
-OP_BYTES = _FORM.size
-_CULPRIT = 6  # place of the field in that form
 NOBODY = 0xFFFF
 
 
+# generated: OpRecord (schema/)
+FORM = struct.Struct("<QqQQQQHBBBBBx")
+
+
 class Op(NamedTuple):
-    """One op as it ended on this host. Times in nanoseconds."""
+    """One op as it ended on this host."""
 
     op_seq: int
+    """Number of the op in the job."""
     ended_ns: int
-    """Since 1970, when the engine told of its end."""
+    """When the engine told of its end, in ns since 1970."""
     ended_monotonic_ns: int
+    """The same by CLOCK_MONOTONIC."""
     elapsed_ns: int
+    """From the first call on this host to its end, in ns."""
     bytes_missing: int
+    """Bytes that never came in time."""
     bucket_bytes: int
+    """Size of the bucket."""
     culprit: int
-    """Index of the host; NOBODY for none."""
+    """Index of the host to blame; 65535 for nobody."""
     status: int
+    """Number of enum ut_status."""
     trouble: int
+    """Number of enum ut_trouble: what the culprit has."""
     collective: int
+    """Number of enum ut_collective."""
     dtype: int
+    """Number of enum ut_dtype."""
     op: int
-    """Number of the reduction."""
+    """Number of enum ut_redop."""
+
+
+# generated: end
+
+
+OP_BYTES = FORM.size
+_CULPRIT = Op._fields.index("culprit")
 
 
 class OpRing:
@@ -56,9 +73,7 @@ class OpRing:
         """Keeps one more; the oldest goes if there is no room."""
         if not self._memory:
             self._memory = bytearray(self._ops_max * OP_BYTES)
-        values = (op.op_seq, op.ended_ns, op.ended_monotonic_ns, op.elapsed_ns, op.bytes_missing, op.bucket_bytes)
-        words = (op.culprit, op.status, op.trouble, op.collective, op.dtype, op.op)
-        _FORM.pack_into(self._memory, self._next % self._ops_max * OP_BYTES, *values, *words)
+        FORM.pack_into(self._memory, self._next % self._ops_max * OP_BYTES, *op)
         self._next += 1
 
     def copy(self, newest: int = 0) -> bytes:
@@ -71,10 +86,10 @@ class OpRing:
 
 def culprits_in(block: bytes) -> list[int]:
     """Who was to blame for each of these ops, oldest first; NOBODY for none."""
-    return [values[_CULPRIT] for values in _FORM.iter_unpack(block)]
+    return [values[_CULPRIT] for values in FORM.iter_unpack(block)]
 
 
 def ops_in(block: bytes) -> Iterator[Op]:
     """The ops in what `OpRing.copy` gave, oldest first."""
-    for values in _FORM.iter_unpack(block):
+    for values in FORM.iter_unpack(block):
         yield Op(*values)

@@ -423,20 +423,33 @@ class OpRecord(google.protobuf.message.Message):
     DTYPE_FIELD_NUMBER: builtins.int
     OP_FIELD_NUMBER: builtins.int
     op_seq: builtins.int
+    """generated: OpRecord (schema/)
+    Number of the op in the job.
+    """
     ended_ns: builtins.int
-    """When the daemon heard of its end: nanoseconds since 1970, and by CLOCK_MONOTONIC."""
+    """When the engine told of its end, in ns since 1970."""
     ended_monotonic_ns: builtins.int
+    """The same by CLOCK_MONOTONIC."""
     elapsed_ns: builtins.int
+    """From the first call on this host to its end, in ns."""
     status: builtins.int
-    """Numbers as in OpReceipt."""
+    """Number of enum ut_status."""
     culprit: builtins.int
+    """Index of the host to blame; 65535 for nobody."""
     trouble: builtins.int
+    """Number of enum ut_trouble: what the culprit has."""
     bytes_missing: builtins.int
+    """Bytes that never came in time."""
     bucket_bytes: builtins.int
-    """Size of the bucket; and the numbers of its collective, type of element and reduction in core/base."""
+    """Size of the bucket."""
     collective: builtins.int
+    """Number of enum ut_collective."""
     dtype: builtins.int
+    """Number of enum ut_dtype."""
     op: builtins.int
+    """Number of enum ut_redop.
+    generated: end
+    """
     def __init__(
         self,
         *,

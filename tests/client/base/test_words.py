@@ -13,19 +13,8 @@ def test_words__dtypes() -> None:
         assert kind.itemsize == kind.numpy.itemsize, name
 
 
-def test_words__bytes_and_collectives() -> None:
+def test_words__bytes() -> None:
     assert (words.BYTES.code, words.BYTES.itemsize) == (lib.UT_BYTES, 1)
-    for name, code in words.COLLECTIVES.items():
-        assert code == getattr(lib, f"UT_{name.upper()}"), name
-
-
-def test_words__ops_modes_fields() -> None:
-    for name, code in words.OPS.items():
-        assert code == getattr(lib, f"UT_{name.upper()}"), name
-    for name, code in words.MODES.items():
-        assert code == getattr(lib, f"UT_{name.upper()}"), name
-    for code, name in words.FIELD_BY_CODE.items():
-        assert code == getattr(lib, f"UT_FIELD_{'REDOP' if name == 'op' else name.upper()}"), name
 
 
 def test_words__errors_and_limits() -> None:

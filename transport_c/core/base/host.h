@@ -13,25 +13,38 @@
 #include "core/base/work.h"
 
 enum ut_event_kind {
-    UT_EVENT_OP_DONE = 1,    /* host: culprit, a: status, b: ns, c: bytes missing, d: of the bucket, e: ut_event_what */
-    UT_EVENT_DESYNC,         /* host, a: field, b: value here, c: value there */
-    UT_EVENT_BAD_SUBMISSION, /* session, a: error (as a positive number) */
-    UT_EVENT_VIOLATION,      /* host: it acknowledged what was never sent, or broke its credit */
-    UT_EVENT_DIVERGED,       /* a: mask of the hosts whose result differs from ours, b: mask of those compared */
-    UT_EVENT_PATH,           /* host: a: 1 full packets do not get through to it and go in pieces, 0 they do again */
-    UT_EVENT_READY, /* partial jobs: the next op is op_seq; a: ranks here that have given for it, a bit per local rank
-                     */
-    UT_EVENT_ACTIVATED, /* partial jobs: op_seq has started here; host: initiator; a: ranks here that are in it;
-                           b: of a coded job: the step */
+    /* generated: ut_event_kind (schema/) */
+    /* An op has ended here; host: culprit; a: status; b: ns; c: bytes missing; d: of the bucket; e: ut_event_what. */
+    UT_EVENT_OP_DONE = 1,
+    UT_EVENT_DESYNC = 2,         /* hosts mean different ops; host; a: field; b: value here; c: value there */
+    UT_EVENT_BAD_SUBMISSION = 3, /* a call was refused; session; a: error, as a positive number */
+    UT_EVENT_VIOLATION = 4,      /* a host acknowledged what was never sent, or broke its credit; host */
+    /* Results differ; a: mask of the hosts whose result differs from ours; b: mask of those compared. */
+    UT_EVENT_DIVERGED = 5,
+    /* What a path carries has changed; host; a: 1 full packets do not get through to it and go in pieces, 0 they do
+     * again. */
+    UT_EVENT_PATH = 6,
+    /* Partial jobs: the next op is op_seq; a: ranks here that have given for it, a bit per local rank. */
+    UT_EVENT_READY = 7,
+    /* Partial jobs: op_seq has started here; host: initiator; a: ranks here that are in it; b: of a coded job: the
+     * step. */
+    UT_EVENT_ACTIVATED = 8,
+    /* generated: end */
 };
 typedef struct ut_event {
-    uint32_t kind; /* enum ut_event_kind */
-    uint32_t job;
-    uint32_t session; /* UINT32_MAX where none */
-    uint32_t host;    /* UINT32_MAX where none */
-    uint64_t op_seq;
-    uint64_t a, b, c, d, e;
+    /* generated: ut_event (schema/) */
+    uint32_t kind;    /* enum ut_event_kind, which says what a to e are */
+    uint32_t job;     /* number of the job in the engine */
+    uint32_t session; /* number of the session; UINT32_MAX where there is none */
+    uint32_t host;    /* index of the host in the job; UINT32_MAX where there is none */
+    uint64_t op_seq;  /* number of the op */
+    uint64_t a;       /* see the kind */
+    uint64_t b;
+    uint64_t c;
+    uint64_t d;
+    uint64_t e;
     ut_ns at; /* when the shell heard of it, which is what fills it in */
+    /* generated: end */
 } ut_event;
 
 /* What an op was and what its culprit has, in one number: a byte each, the collective lowest, the portion highest. */

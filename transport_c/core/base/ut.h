@@ -80,45 +80,63 @@ enum ut_error {
 const char *ut_strerror(int error);
 
 /* These numbers cross the wire and the shared memory: they are never reused. */
+/* generated: words of the wire (schema/) */
+/* The type of an element. Those below UT_DTYPES_END can be reduced. */
 enum ut_dtype {
     UT_FLOAT32 = 1,
-    UT_FLOAT64,
-    UT_FLOAT16,
-    UT_BFLOAT16,
-    UT_INT32,
-    UT_INT64,
-    UT_DTYPES_END,           /* the end of the dtypes that can be reduced */
-    UT_BYTES = UT_DTYPES_END /* bytes of any meaning: they are moved, never reduced */
+    UT_FLOAT64 = 2,
+    UT_FLOAT16 = 3,
+    UT_BFLOAT16 = 4,
+    UT_INT32 = 5,
+    UT_INT64 = 6,
+    UT_DTYPES_END,
+    UT_BYTES = 7, /* bytes of any meaning: they are moved, never reduced */
 };
-enum ut_redop { UT_SUM = 1, UT_AVG, UT_MIN, UT_MAX, UT_PROD, UT_REDOPS_END };
-enum ut_mode { UT_BOUNDED = 1, UT_BEST_EFFORT, UT_RELIABLE, UT_MODES_END };
+/* How elements are reduced. */
+enum ut_redop {
+    UT_SUM = 1,
+    UT_AVG = 2,
+    UT_MIN = 3,
+    UT_MAX = 4,
+    UT_PROD = 5,
+    UT_REDOPS_END,
+};
+/* What becomes of losses. */
+enum ut_mode {
+    UT_BOUNDED = 1,     /* losses are repaired as long as there is time */
+    UT_BEST_EFFORT = 2, /* nothing is sent again */
+    UT_RELIABLE = 3,    /* the op is complete, or fails */
+    UT_MODES_END,
+};
+/* In what the calls of an op differ. */
 enum ut_field {
-    UT_FIELD_NONE,
-    UT_FIELD_DTYPE,
-    UT_FIELD_REDOP,
-    UT_FIELD_COUNT,
-    UT_FIELD_MODE,
-    UT_FIELD_AGREE,
-    UT_FIELD_ALGORITHM,
-    UT_FIELD_COLLECTIVE,
-    UT_FIELD_ROOT,
-    UT_FIELD_DIVISOR,
-    UT_FIELD_GROUP, /* this and the next two: of sparse allreduces */
-    UT_FIELD_FORM,
-    UT_FIELD_HINT,
-    UT_FIELD_SPLIT /* into portions (core/base/portion.h) */
+    UT_FIELD_NONE = 0,
+    UT_FIELD_DTYPE = 1,
+    UT_FIELD_REDOP = 2,
+    UT_FIELD_COUNT = 3,
+    UT_FIELD_MODE = 4,
+    UT_FIELD_AGREE = 5,
+    UT_FIELD_ALGORITHM = 6,
+    UT_FIELD_COLLECTIVE = 7,
+    UT_FIELD_ROOT = 8,
+    UT_FIELD_DIVISOR = 9,
+    UT_FIELD_GROUP = 10, /* this and the next two: of sparse allreduces */
+    UT_FIELD_FORM = 11,
+    UT_FIELD_HINT = 12,
+    UT_FIELD_SPLIT = 13, /* into portions (core/base/portion.h) */
 };
 /* What an op does with the ranks' buffers (sched_shard.c). All but the first are reliable. */
 enum ut_collective {
-    UT_ALLREDUCE,
-    UT_REDUCE_SCATTER,
-    UT_ALL_GATHER,
-    UT_BROADCAST,
-    UT_ALL_TO_ALL,
-    UT_BARRIER, /* an all-gather of a byte of each host */
-    UT_COLLECTIVES_END,
-    UT_ALLREDUCE_SPARSE = UT_COLLECTIVES_END /* an allreduce to which ranks give indices and values */
+    UT_ALLREDUCE = 0,
+    UT_REDUCE_SCATTER = 1,
+    UT_ALL_GATHER = 2,
+    UT_BROADCAST = 3,
+    UT_ALL_TO_ALL = 4,
+    UT_BARRIER = 5,          /* an all-gather of a byte of each host */
+    UT_ALLREDUCE_SPARSE = 6, /* an allreduce to which ranks give indices and values */
+    UT_COLLECTIVES_END = 6,
 };
+/* generated: end */
 /* generated: words of options (schema/) */
 /* The schedule of a job's allreduces. */
 enum ut_algorithm {
