@@ -179,9 +179,11 @@ def _random_request(rng: random.Random) -> dict[str, int]:
 def _random_partial(rng: random.Random) -> UltimaRecord:
     """What is said of an op of a partial job: it runs, or ranks are ready for it."""
     fresh = rng.getrandbits(16)
+    policy = rng.randint(2, 8)
     common = dict(
-        op_seq=rng.getrandbits(64), fresh=fresh, stale=rng.getrandbits(16) & ~fresh, policy=rng.randint(2, 7),
-        attached=rng.getrandbits(16), weight=fresh.bit_count(), algorithm=1,
+        op_seq=rng.getrandbits(64), fresh=fresh, stale=rng.getrandbits(16) & ~fresh, policy=policy,
+        attached=rng.getrandbits(16), weight=fresh.bit_count(),
+        algorithm=rng.choice((1, 5)) if policy == 8 else 1,
     )  # fmt: skip
     if rng.getrandbits(1):
         return UltimaRecord(**{**common, "stale": 0}, dtype=0, reduction=0, mode=0, initiator=0xFFFF)

@@ -38,7 +38,7 @@ NOTHING_YET = 0xFFFFFFFF
 
 DTYPES = {1: "float32", 2: "float64", 3: "float16", 4: "bfloat16", 5: "int32", 6: "int64", 7: "bytes"}
 REDUCTIONS = {1: "sum", 2: "avg", 3: "min", 4: "max", 5: "prod"}
-ALGORITHMS = {1: "tar", 2: "ring", 3: "bcube", 4: "ps"}
+ALGORITHMS = {1: "tar", 2: "ring", 3: "bcube", 4: "ps", 5: "tree"}
 COLLECTIVES = {
     0: "allreduce",
     1: "reduce_scatter",
@@ -52,7 +52,7 @@ ALLREDUCE, REDUCE_SCATTER, BROADCAST, RELIABLE, BYTES, HOSTS_MAX = 0, 1, 3, 3, 7
 SPARSE, FLOAT32 = 6, 1
 MODES = {1: "bounded", 2: "best_effort", 3: "reliable"}
 POLICIES = {0: "none", 2: "full", 3: "solo", 4: "majority", 5: "quorum", 6: "probe", 7: "seeded", 8: "coded"}
-TAR, SUM, AVG = 1, 1, 2
+TAR, TREE, CODED, SUM, AVG = 1, 5, 8, 1, 2
 CODECS = {0: "none", 1: "hadamard"}
 
 
@@ -379,7 +379,11 @@ def _partial_problems(record: UltimaRecord) -> list[str]:
     ]
     if record.policy:
         rules += [
-            (record.collective == ALLREDUCE and record.algorithm == TAR, "only allreduce by TAR is partial"),
+            (record.collective == ALLREDUCE, "only allreduce is partial"),
+            (
+                record.algorithm == TAR or (record.algorithm, record.policy) == (TREE, CODED),
+                f"algorithm {record.algorithm}: 1 in a partial job, or 5 in a coded one",
+            ),
             (record.reduction in (SUM, AVG), f"reduction {record.reduction}: 1 or 2 in a partial job"),
             (record.fresh & record.stale == 0, "a slot that is both fresh and stale"),
             (record.weight == int(slots).bit_count(), f"weight {record.weight}: as many as have given"),
@@ -401,7 +405,7 @@ def _record_problems(record: UltimaRecord) -> list[str]:
         return _ready_problems(record)
     sparse = record.collective == SPARSE
     reduced = sparse or record.collective == ALLREDUCE
-    spares_some = record.algorithm == TAR and (sparse or (reduced and record.mode != RELIABLE))
+    spares_some = record.algorithm in (TAR, TREE) and (sparse or (reduced and record.mode != RELIABLE))
     rules = [
         (record.dtype in DTYPES, f"dtype {record.dtype}: 1 to {max(DTYPES)}"),
         _reduction_rule(record),
