@@ -158,5 +158,5 @@ release: setup
 
 clean:
 	rm -rf build dist *.egg-info client/*.so transport_c/build .mypy_cache .pytest_cache .ruff_cache .hypothesis
-	find client daemon proto tests transport_c -name __pycache__ -prune -exec rm -rf {} +
+	find client daemon proto schema tests transport_c -name __pycache__ -prune -exec rm -rf {} +
 	rm -f $(VENV)/.installed

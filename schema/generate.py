@@ -77,7 +77,7 @@ def _styled(path: str, text: str) -> str:
     tools = Path(sys.executable).parent
     style = {
         ".h": ["clang-format", f"--assume-filename={ROOT / path}"],
-        ".py": ["ruff", "format", "--quiet", f"--stdin-filename={ROOT / path}", "-"],
+        ".py": ["ruff", "format", f"--stdin-filename={ROOT / path}", "-"],
     }.get(Path(path).suffix)
     if style is None:
         return text

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import replace
 
 import pytest
@@ -252,6 +253,23 @@ def test_regions__are_filled_and_the_rest_stays() -> None:
     before = "a\n// generated: one (schema/)\nold\n// generated: end\nb\n"
     after = "a\n// generated: one (schema/)\nnew\n// generated: end\nb\n"
     assert generate.fill("x.proto", before, {"one": ["new"]}) == after
+
+
+def test_regions__a_table_in_a_docstring_ends_with_an_empty_line() -> None:
+    before = "text\n    head of the table\n    old\n    old\n\ntext\n"
+    after = "text\n    head of the table\n    new\n\ntext\n"
+    assert generate.fill("x.proto", before, {"    head of the table": ["    new"]}) == after
+
+
+def test_regions__are_laid_out_in_the_style_of_their_language(monkeypatch: pytest.MonkeyPatch) -> None:
+    home = {"one": ["OPTIONS = ('x',  'y')"]}
+    before = "# generated: one (schema/)\n# generated: end\n"
+    assert 'OPTIONS = ("x", "y")' in generate.fill("x.py", before, home)
+    with pytest.raises(SchemaError, match=r"x\.py: ruff: .*expression"):
+        generate.fill("x.py", before, {"one": ["x ="]})
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    with pytest.raises(SchemaError, match=r"x\.py: /nowhere/ruff: No such file or directory: `make setup` installs it"):
+        generate.fill("x.py", before, home)
 
 
 @pytest.mark.parametrize(
