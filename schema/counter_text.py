@@ -33,6 +33,21 @@ def together(structs: Iterable[Struct]) -> list[str]:
     return [f"LEAST = frozenset({{{least}}})", f"LARGEST = frozenset({{{largest}}})"]
 
 
+def path_status(struct: Struct) -> list[str]:
+    """What JobHostStatus shows of a path as it is counted; an int64 has no NEVER, and is 0 there."""
+    lines = []
+    for row in struct.message:
+        comment = row.comment.replace("NEVER, the largest number,", "0")
+        lines += wrap(f"{comment[:1].upper()}{comment[1:]}.", 2, "// ")
+        lines.append(f"  int64 {row.c_name} = {row.proto};")
+    return lines
+
+
+def path_counts(struct: Struct) -> list[str]:
+    """Their names in the daemon."""
+    return [f"COUNTS = {tuple(row.c_name for row in struct.message)!r}"]
+
+
 def document(struct: Struct) -> list[str]:
     """A list of docs/operations.md, where a table would be too wide. The status shows 0 for UT_NEVER."""
     lines = []

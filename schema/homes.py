@@ -115,6 +115,8 @@ def _statistics() -> dict[str, Home]:
             "ut_peer_stats": text.dataclass_fields(PEER_STATS.dataclass),
             "counters of lanes": counter_text.together([STATS, DRIVER_STATS]),
         },
+        "proto/ultima/v1/admin.proto": {"ut_peer_stats": counter_text.path_status(PEER_STATS)},
+        "daemon/rpc/admin_service.py": {"ut_peer_stats": counter_text.path_counts(PEER_STATS)},
         "docs/operations.md": {
             "engine": counter_text.document(STATS),
             "driver": counter_text.document(DRIVER_STATS),

@@ -34,11 +34,11 @@ class PeerStats:
     sent_packets: int = 0
     """Data packets sent since the path was made."""
     feedbacks_sent: int = 0
-    """Feedbacks and grants sent since then."""
+    """Feedbacks and grants sent since the path was made."""
     feedbacks_heard: int = 0
-    """Those that came, at the feedback port."""
+    """Feedbacks and grants that came at the feedback port."""
     feedbacks_beside: int = 0
-    """Those that came at the data port, beside data."""
+    """Feedbacks and grants that came at the data port, beside data."""
     # generated: end
 
 

@@ -28,17 +28,19 @@ from ultima.daemon.trainers.users import METADATA_KEY, Tokens, check_manage, may
 from ultima.daemon.trust.trust import Trust
 from ultima.v1 import admin_pb2
 
-# Of a path, as they stand in both.
+# generated: ut_peer_stats (schema/)
 COUNTS = (
     "sent_bytes",
     "received_bytes",
     "lost_bytes",
+    "window_bytes",
     "ce_packets",
     "sent_packets",
     "feedbacks_sent",
     "feedbacks_heard",
     "feedbacks_beside",
 )
+# generated: end
 
 
 class AdminService(OperatorCalls):
@@ -208,8 +210,8 @@ def _host_status(job: Job, host: Host, state: State, now: HostSnapshot) -> admin
         peer = now.peer_stats(job.number, host.index)
         status.srtt_us, status.base_rtt_us = peer.srtt_ns // 1000, peer.base_rtt_ns // 1000
         for name in COUNTS:
-            setattr(status, name, getattr(peer, name))
-        status.window_bytes = 0 if peer.window_bytes == NEVER else peer.window_bytes
+            count = getattr(peer, name)
+            setattr(status, name, 0 if count == NEVER else count)
         status.window_cuts_count = peer.window_cuts
     if job.links is not None and host.index in job.links:
         link = job.links[host.index]

@@ -769,12 +769,12 @@ class JobHostStatus(google.protobuf.message.Message):
     HOST_FIELD_NUMBER: builtins.int
     STATE_FIELD_NUMBER: builtins.int
     SRTT_US_FIELD_NUMBER: builtins.int
+    BASE_RTT_US_FIELD_NUMBER: builtins.int
+    WINDOW_CUTS_COUNT_FIELD_NUMBER: builtins.int
     SENT_BYTES_FIELD_NUMBER: builtins.int
     RECEIVED_BYTES_FIELD_NUMBER: builtins.int
     LOST_BYTES_FIELD_NUMBER: builtins.int
-    BASE_RTT_US_FIELD_NUMBER: builtins.int
     WINDOW_BYTES_FIELD_NUMBER: builtins.int
-    WINDOW_CUTS_COUNT_FIELD_NUMBER: builtins.int
     CE_PACKETS_FIELD_NUMBER: builtins.int
     SENT_PACKETS_FIELD_NUMBER: builtins.int
     FEEDBACKS_SENT_FIELD_NUMBER: builtins.int
@@ -785,25 +785,34 @@ class JobHostStatus(google.protobuf.message.Message):
     SECRETS_RENEWED_COUNT_FIELD_NUMBER: builtins.int
     state: ultima.v1.types_pb2.HostState.ValueType
     srtt_us: builtins.int
-    sent_bytes: builtins.int
-    received_bytes: builtins.int
-    lost_bytes: builtins.int
+    """The smoothed round trip, and the least one of the last seconds, in microseconds; 0: not known."""
     base_rtt_us: builtins.int
-    """The least round trip of the last seconds, in microseconds; 0: not known."""
-    window_bytes: builtins.int
-    """Bytes that the congestion control lets be in flight; 0 where there is no congestion control."""
     window_cuts_count: builtins.int
-    """How often the congestion control has reduced its window; and how many packets to this host arrived marked (ECN)."""
-    ce_packets: builtins.int
-    sent_packets: builtins.int
-    """Since the path was made: data packets sent, feedbacks sent, and those that came, at the feedback port and, beside
-    data, at the data port.
+    """How often the congestion control has reduced its window."""
+    sent_bytes: builtins.int
+    """generated: ut_peer_stats (schema/)
+    Bytes of datagrams of data sent to it.
     """
+    received_bytes: builtins.int
+    """Bytes of datagrams of data received from it."""
+    lost_bytes: builtins.int
+    """How many of the sent bytes were lost."""
+    window_bytes: builtins.int
+    """Congestion window in bytes; 0 where there is none."""
+    ce_packets: builtins.int
+    """Packets sent that were marked on the way (ECN)."""
+    sent_packets: builtins.int
+    """Data packets sent since the path was made."""
     feedbacks_sent: builtins.int
+    """Feedbacks and grants sent since the path was made."""
     feedbacks_heard: builtins.int
+    """Feedbacks and grants that came at the feedback port."""
     feedbacks_beside: builtins.int
+    """Feedbacks and grants that came at the data port, beside data."""
     violations_count: builtins.int
-    """How often its packets broke the protocol, and for how many seconds more no path to it is made because of that."""
+    """generated: end
+    How often its packets broke the protocol, and for how many seconds more no path to it is made because of that.
+    """
     quarantine_s: builtins.float
     secrets_renewed_count: builtins.int
     """Fresh secrets of the path to this host and from it that are in use or about to be."""
@@ -815,12 +824,12 @@ class JobHostStatus(google.protobuf.message.Message):
         host: ultima.v1.types_pb2.Host | None = ...,
         state: ultima.v1.types_pb2.HostState.ValueType = ...,
         srtt_us: builtins.int = ...,
+        base_rtt_us: builtins.int = ...,
+        window_cuts_count: builtins.int = ...,
         sent_bytes: builtins.int = ...,
         received_bytes: builtins.int = ...,
         lost_bytes: builtins.int = ...,
-        base_rtt_us: builtins.int = ...,
         window_bytes: builtins.int = ...,
-        window_cuts_count: builtins.int = ...,
         ce_packets: builtins.int = ...,
         sent_packets: builtins.int = ...,
         feedbacks_sent: builtins.int = ...,

@@ -61,9 +61,9 @@ typedef struct ut_peer_stats {
     uint64_t ce_packets;       /* packets sent that were marked on the way (ECN) */
     uint64_t window_cuts;      /* how often the congestion control has reduced its window */
     uint64_t sent_packets;     /* data packets sent since the path was made */
-    uint64_t feedbacks_sent;   /* feedbacks and grants sent since then */
-    uint64_t feedbacks_heard;  /* those that came, at the feedback port */
-    uint64_t feedbacks_beside; /* those that came at the data port, beside data */
+    uint64_t feedbacks_sent;   /* feedbacks and grants sent since the path was made */
+    uint64_t feedbacks_heard;  /* feedbacks and grants that came at the feedback port */
+    uint64_t feedbacks_beside; /* feedbacks and grants that came at the data port, beside data */
     /* generated: end */
 } ut_peer_stats;
 
