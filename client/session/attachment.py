@@ -13,8 +13,7 @@ from ultima.session.arena import Arena
 from ultima.settings.config import Settings
 
 if TYPE_CHECKING:
-    from ultima.base.words import DType
-    from ultima.session.op import Layout, Op
+    from ultima.session.op import Op
 
 # How much later than the deadline the waiting side gives up, and the share of the time that the engine gets.
 GRACE_NS = 50_000_000
@@ -59,38 +58,6 @@ class SlotWords(NamedTuple):
     """Number of the newest op that ended here with a result, plus one."""
 
 
-class Asked(Protocol):
-    """What the engine is told of an op that has its number and its place in the arena. Words are numbers of words.py,
-    offsets bytes into the arena, the deadline is CLOCK_MONOTONIC nanoseconds."""
-
-    @property
-    def seq(self) -> int: ...
-    @property
-    def src(self) -> int: ...
-    @property
-    def dst(self) -> int: ...
-    @property
-    def count(self) -> int: ...
-    @property
-    def deadline_ns(self) -> int: ...
-    @property
-    def kind(self) -> DType: ...
-    @property
-    def redop(self) -> int: ...
-    @property
-    def mode(self) -> int: ...
-    @property
-    def flags(self) -> int: ...
-    @property
-    def layout(self) -> Layout: ...
-    @property
-    def portions(self) -> int: ...
-    @property
-    def wanted(self) -> int: ...
-    @property
-    def steps(self) -> tuple[int, int]: ...
-
-
 class Rings(Protocol):
     """The way of a session's ops to the engine and back. Not thread-safe."""
 
@@ -107,7 +74,7 @@ class Rings(Protocol):
         """Whether an op with a number can be submitted now: at most 64 are outstanding in its lane."""
         ...
 
-    def submit(self, op: Asked) -> bool:
+    def submit(self, op: Op) -> bool:
         """Asks the engine for an op that has its number and its place in the arena. False where there was no room."""
         ...
 

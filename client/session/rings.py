@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The submission and completion rings through the extension.
 
-Everything above works with offsets, numbers and Receipts. The fake of `ultima.testing` has these rings, too. The
-structs that cross into C are allocated once. Not safe for several threads: the session that owns the rings has the
-lock.
+Everything above works with offsets, numbers and Receipts and runs as well on the fake of `ultima.testing`. The structs
+that cross into C are allocated once. Not safe for several threads: the session that owns the rings has the lock.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import Any
 from ultima.base.native import ffi, lib
 from ultima.base.receipt import Host, Receipt
 from ultima.base.words import CULPRIT_NOBODY, STATUS_FAILED
-from ultima.session.attachment import Asked, Completion, SlotWords
+from ultima.session.attachment import Completion, SlotWords
 from ultima.session.decode import decode_receipt, status_of
 from ultima.session.memory import SharedMap
 from ultima.session.op import Op
@@ -73,7 +72,7 @@ class NativeRings:
         """See `Rings`."""
         return bool(lib.ut_lanes_room(self._lanes, op.seq, op.portions))
 
-    def submit(self, op: Asked) -> bool:
+    def submit(self, op: Op) -> bool:
         """See `Rings`."""
         entry, layout, portions = self._entry, op.layout, op.portions
         entry.op_seq = op.seq

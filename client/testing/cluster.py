@@ -6,12 +6,12 @@ Everything here is called under the fake daemon's lock. Times are ns of the fake
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from ultima.base.receipt import Host
 from ultima.base.reference import picks
 from ultima.base.words import POLICY_BY_CODE
-from ultima.testing.call import Call
 from ultima.testing.lan import Lan
 from ultima.testing.seat import Seat
 from ultima.testing.stand_in import Peer, StandIn, brought
@@ -23,28 +23,28 @@ STAND_IN_ARENAS = 4
 sparse contribution that is dense takes twice the room."""
 
 
-class Cluster:
-    """See the module. `options`: numbers by the fields of JobOptions; `gone`: ranks that were here in an earlier life
-    and are not waited for."""
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What stays the same from one life of the job to the next."""
 
-    def __init__(
-        self,
-        hosts: Sequence[Host],
-        options: Mapping[str, int],
-        bucket_bytes_max: int,
-        next_op_seq: int,
-        gone: set[int],
-        peer: Peer | None,
-        arena_bytes: int,
-        now_ns: int,
-    ) -> None:
-        self._hosts = tuple(hosts)
-        self._world_size = sum(len(host.ranks) for host in hosts)
-        self._policy = POLICY_BY_CODE[options["policy"]]
-        self.partial = self._policy != "none"
-        self._seed, self._probes = options["policy_seed"], options["probes"] or PROBES
-        self._peer = peer
-        self._lan = Lan(hosts, options, bucket_bytes_max, next_op_seq, 1 + next_op_seq)
+    hosts: tuple[Host, ...]
+    options: Mapping[str, int]
+    """Numbers by the fields of JobOptions."""
+    bucket_bytes_max: int
+    peer: Peer | None
+    """Stands for the ranks that nobody connects."""
+    arena_bytes: int
+    """Of the rank that connected first."""
+
+
+class Cluster:
+    """See the module. `gone`: ranks that were here in an earlier life and are not waited for."""
+
+    def __init__(self, terms: Terms, next_op_seq: int, gone: set[int], now_ns: int) -> None:
+        self._hosts = terms.hosts
+        self._world_size = sum(len(host.ranks) for host in terms.hosts)
+        self._policy = POLICY_BY_CODE[terms.options["policy"]]
+        self._seed, self._probes = terms.options["policy_seed"], terms.options["probes"] or PROBES
         self._seats: dict[int, Seat] = {}
         """By rank; of ranks that nobody has connected too, which are waited for."""
         self._trainers: dict[tuple[int, int], Trainer] = {}
@@ -56,10 +56,15 @@ class Cluster:
         """Of each host the op that ranks of it are ready for, and a mask of them."""
         self._cut: set[int] = set()
         self._now_ns = now_ns
-        for rank in sorted(set(range(self._world_size)) - gone):
-            self._sit(rank, STAND_IN_ARENAS * arena_bytes if peer is not None else 1)
-            if peer is not None:
-                self._stand_ins[rank] = StandIn(self._seats[rank], peer, len(self._hosts), self._policy == "coded")
+        self._lan = Lan(terms.hosts, terms.options, terms.bucket_bytes_max, next_op_seq, 1 + next_op_seq)
+        try:
+            for rank in sorted(set(range(self._world_size)) - gone):
+                self._sit(rank, STAND_IN_ARENAS * terms.arena_bytes if terms.peer is not None else 1)
+                if terms.peer is not None:
+                    self._stand_ins[rank] = StandIn(self._seats[rank], terms.peer, len(self._hosts), self._policy)
+        except BaseException:
+            self._lan.close()
+            raise
 
     def close(self) -> int:
         """Ends at once; returns the number of the op that nobody knows of."""
@@ -100,7 +105,7 @@ class Cluster:
         host = self._host_of(rank)
         if host.index not in self._lan.open_hosts:
             self._lan.host_opens(host.index, self._now_ns)
-        self._seats[rank] = Seat(self._lan, host, rank, arena_bytes, self._hosts, self._world_size, self.partial)
+        self._seats[rank] = Seat(self._lan, host, rank, arena_bytes)
         self._cut_seats()
 
     def _rise(self, rank: int) -> None:
@@ -110,11 +115,14 @@ class Cluster:
 
     # Time
 
-    def run(self, now_ns: int) -> int:
-        """Lets everything happen that is due; returns when to call again, NEVER for not until somebody asks."""
+    def run(self, now_ns: int, skipped_ns: int) -> int:
+        """Lets everything happen that is due; returns when to call again, NEVER for not until somebody asks. The clock
+        is so far ahead of the ranks'."""
         self._now_ns = now_ns
-        while (seat := min(self._seats.values(), key=Seat.due_ns, default=None)) and seat.due_ns() <= now_ns:
-            self._release(seat, now_ns)
+        for seat in self._seats.values():
+            seat.look()
+        while (first := min(self._seats.values(), key=Seat.due_ns, default=None)) and first.due_ns() <= now_ns:
+            self._hand_over(first, skipped_ns)
             self._lan.run(now_ns)
         wake_ns = self._lan.run(now_ns)
         while self._start_probed(now_ns):
@@ -127,24 +135,19 @@ class Cluster:
         self._leaving = [seat for seat in self._leaving if not self._lan.has_let_go(seat.host)]
         return min([wake_ns, *(seat.due_ns() for seat in self._seats.values())])
 
-    def _release(self, seat: Seat, now_ns: int) -> None:
-        """Its engine hears what it asked for first, and stand-ins hear it, too: they call at the same moment."""
-        call = seat.next()
-        if self._stand_ins and seat.rank not in self._stand_ins:
-            mine = brought(call, seat.arena_map.bytes, len(self._hosts))
-            op_seq = call.seq
-            if self.partial:
-                op_seq = call.wanted if self._policy == "coded" else self._lan.next_op_seq()
-            for stand_in in self._stand_ins.values():
-                if stand_in.seat.rank not in self._cut:
-                    stand_in.hear(call, op_seq, mine, now_ns)
-                    while stand_in.seat.due_ns() <= now_ns:
-                        self._put(stand_in.seat, stand_in.seat.next())
-        self._put(seat, call)
-
-    def _put(self, seat: Seat, call: Call) -> None:
-        seat.rings.submit(call)
+    def _hand_over(self, seat: Seat, skipped_ns: int) -> None:
+        """The engine hears what the rank asked for first, and stand-ins hear it, too: they call at the same moment."""
+        call = seat.next(skipped_ns)
         self._lan.ring(seat.host, seat.session)
+        there = [one for rank, one in self._stand_ins.items() if rank not in self._cut]
+        if there:
+            op_seq = call.op_seq
+            if self._policy != "none":
+                op_seq = call.wanted if self._policy == "coded" else self._lan.next_op_seq()
+            mine = brought(call, seat.arena_map.bytes, len(self._hosts))
+            for stand_in in there:
+                if stand_in.hear(call, op_seq, mine):
+                    self._lan.ring(stand_in.seat.host, stand_in.seat.session)
 
     def _start_probed(self, now_ns: int) -> bool:
         """Does what the daemon with the controller's role does for policy "probe": of the ranks drawn for an op the

@@ -44,8 +44,7 @@ from ultima.session import forks
 from ultima.session.attachment import Attachment
 from ultima.settings import config, options
 from ultima.settings.config import Settings
-from ultima.testing.call import Call
-from ultima.testing.cluster import Cluster
+from ultima.testing.cluster import Cluster, Terms
 from ultima.testing.stand_in import Peer
 from ultima.testing.trainer import FakeRings, Trainer
 from ultima.v1.job_options import OPTIONS
@@ -225,7 +224,15 @@ class FakeDaemon:
             words = {row.name: row.write(said[row.field]) for row in options.TABLE}
             whole = words["policy"] == "none"
             return Attachment(
-                rings=FakeRings(trainer, self._submitted, lambda: self._skipped_ns),
+                rings=FakeRings(
+                    trainer,
+                    self._submitted,
+                    self.hosts,
+                    settings.rank,
+                    self.world_size,
+                    next_op_seq=trainer.seat.first_op_seq,
+                    partial=not whole,
+                ),
                 arena=trainer.seat.arena,
                 lifeline=trainer.lifeline,
                 bell=trainer.bell,
@@ -248,21 +255,13 @@ class FakeDaemon:
 
     def _cluster_of(self, said: dict[str, int], arena_bytes: int) -> Cluster:
         """The first rank says how the job behaves; the others must say the same."""
-        self._said = self._said or said
-        for row in options.TABLE:
+        for row in options.TABLE if self._said else ():
             if said[row.field] != self._said[row.field]:
                 raise Desync(None, row.name, row.write(said[row.field]), row.write(self._said[row.field]))
         if self._cluster is None:
-            self._cluster = Cluster(
-                self.hosts,
-                said,
-                self.bucket_bytes_max,
-                self._next_op_seq,
-                self._known,
-                self._peer,
-                arena_bytes,
-                self._now_ns(),
-            )
+            terms = Terms(self.hosts, said, self.bucket_bytes_max, self._peer, arena_bytes)
+            self._cluster = Cluster(terms, self._next_op_seq, self._known, self._now_ns())
+            self._said = said
             self._set_faults()
         return self._cluster
 
@@ -271,18 +270,15 @@ class FakeDaemon:
             self._cluster.set_faults(self._way_ns, self._lost, self._left_out)
             self._step()
 
-    def _submitted(self, trainer: Trainer, call: Call) -> bool:
-        """Takes a request. False when 64 are outstanding."""
+    def _submitted(self, trainer: Trainer) -> None:
+        """A rank has asked for something."""
         with self._changed:
-            due_ns = self._now_ns() + self._delays_ns.get(trainer.seat.rank, 0)
-            if not trainer.seat.submit(call, due_ns):
-                return False
+            trainer.seat.rung(self._now_ns() + self._delays_ns.get(trainer.seat.rank, 0))
             if self._peer is None:
                 self._step()  # in the caller's thread: nobody has to be woken
             else:
                 self._wake_ns = 0  # whose code must not run under the caller's locks
             self._changed.notify_all()
-            return True
 
     def _wait_until_it_answers(self, until_ns: int, patience_ns: int) -> None:
         while not self._running or self._frozen:
@@ -309,7 +305,11 @@ class FakeDaemon:
             while not self._stopping:
                 now_ns = self._now_ns()
                 if self._wake_ns <= now_ns:
-                    self._step()
+                    try:
+                        self._step()
+                    except BaseException:  # of the test's peer: whoever waits for it hears of it at once
+                        self.kill()
+                        raise
                 else:
                     self._changed.wait(None if self._wake_ns == NEVER else (self._wake_ns - now_ns) / 1e9)
 
@@ -318,9 +318,9 @@ class FakeDaemon:
         self._wake_ns = NEVER
         if self._cluster is None or self._frozen:
             return
-        self._wake_ns = self._cluster.run(self._now_ns())
+        self._wake_ns = self._cluster.run(self._now_ns(), self._skipped_ns)
         dead = [trainer for trainer in self._cluster.trainers() if not trainer.alive()]
         for trainer in dead:  # what they asked for last has been heard
             self._cluster.detach(trainer)
         if dead:
-            self._wake_ns = self._cluster.run(self._now_ns())
+            self._wake_ns = self._cluster.run(self._now_ns(), self._skipped_ns)

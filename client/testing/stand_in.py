@@ -4,35 +4,42 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ultima.base.buffers import AnyArray
-from ultima.base.words import COLLECTIVE_BY_CODE, GIVE, NOWAIT, WORLD
+from ultima.base.sparse_form import SparseCall
+from ultima.base.words import COLLECTIVE_BY_CODE, DTYPE_BY_CODE, GIVE, NOWAIT, WORLD
 from ultima.session.arena import Block
-from ultima.testing.call import Call
 from ultima.testing.seat import Seat
 
 Peer = Callable[[int, int, AnyArray], AnyArray | None]
 
 
-def brought(call: Call, arena: npt.NDArray[np.uint8], hosts: int) -> AnyArray:
-    """A copy of what a rank brings; of sparse entries the dense array that they stand for."""
-    if call.sparse is not None:
+def brought(call: Any, arena: npt.NDArray[np.uint8], hosts: int) -> AnyArray:
+    """A copy of what a rank brings by a `ut_submission`; of sparse entries the dense array that they stand for."""
+    sparse = _sparse(call)
+    if sparse is not None:
         dense = np.empty(call.count, np.float32)
-        call.sparse.scatter(arena[call.src : call.src + call.sparse.nbytes], dense)
+        sparse.scatter(arena[call.src : call.src + sparse.nbytes], dense)
         return dense
-    size = _sizes(call, hosts)[0]
-    return arena[call.src : call.src + size].copy().view(call.kind.numpy)
+    held = arena[call.src : call.src + _sizes(call, hosts)[0]]
+    return held.copy().view(DTYPE_BY_CODE[call.dtype].numpy)
 
 
-def _sizes(call: Call, hosts: int) -> tuple[int, int]:
+def _sparse(call: Any) -> SparseCall | None:
+    """As `ut_submission_entries` and its neighbours read it."""
+    if COLLECTIVE_BY_CODE[call.collective] != "allreduce_sparse":
+        return None
+    return SparseCall(call.wanted, call.newest_step & 0xFFFF, call.newest_step >> 16, call.oldest_step)
+
+
+def _sizes(call: Any, hosts: int) -> tuple[int, int]:
     """Bytes that a rank brings, and bytes of its result."""
-    name = COLLECTIVE_BY_CODE[call.layout.collective]
-    whole = call.count * call.kind.itemsize
-    match name:
+    whole = call.count * DTYPE_BY_CODE[call.dtype].itemsize
+    match COLLECTIVE_BY_CODE[call.collective]:
         case "barrier":
             return hosts, hosts
         case "all_gather":
@@ -45,69 +52,81 @@ def _sizes(call: Call, hosts: int) -> tuple[int, int]:
 class StandIn:
     """See the module. `seat` is like that of any other rank."""
 
-    def __init__(self, seat: Seat, peer: Peer, hosts: int, coded: bool) -> None:
+    def __init__(self, seat: Seat, peer: Peer, hosts: int, policy: str) -> None:
         self.seat = seat
-        self._coded = coded
-        self._peer, self._hosts = peer, hosts
+        self._peer, self._hosts, self._policy = peer, hosts, policy
         self._next = seat.first_op_seq
-        """Number of its next submission."""
+        """Number of its next request."""
         self._asked = -1
         """The newest op or step that `peer` was asked about."""
         self._blocks: dict[int, tuple[Block, Block | None]] = {}
+        """Memory of requests that are not over, by their numbers."""
 
-    def hear(self, call: Call, op_seq: int, mine: AnyArray, now_ns: int) -> None:
-        """Another rank calls op `op_seq` (of a coded job: that step), and brings `mine`."""
-        if op_seq <= self._asked or (self.seat.partial and not call.flags & GIVE):
-            return
-        if self.seat.partial and not self._coded and self._still_waits():
-            return
+    def hear(self, call: Any, op_seq: int, mine: AnyArray) -> bool:
+        """Another rank calls op `op_seq` (of a coded job: that step) by a `ut_submission`, and brings `mine`. True if
+        this one calls, too."""
+        partial = self._policy != "none"
+        if op_seq <= self._asked or (partial and not call.flags & GIVE):
+            return False
+        if partial and self._policy != "coded" and self._still_waits():
+            return False
         self._asked = op_seq
         given = self._peer(self.seat.rank, op_seq, mine.copy())
         if given is None:
-            return
-        values = np.ascontiguousarray(np.asarray(given, dtype=mine.dtype).reshape(-1))
-        if not self.seat.partial:
-            self._pass_over(call, op_seq, now_ns)
-        self._call(call, values, now_ns)
+            return False
+        if not partial:
+            self._pass_over(op_seq)
+        self._call(call, np.ascontiguousarray(np.asarray(given, dtype=mine.dtype).reshape(-1)))
+        return True
 
     def forget(self) -> None:
         """Takes back the memory of what is over."""
-        while (completion := self.seat.take()) is not None:
-            if not self.seat.partial:
-                self._blocks.pop(completion.number, None)
-        freed = self.seat.rings.words().freed
-        for number in [number for number in self._blocks if self.seat.partial and number < freed]:
-            del self._blocks[number]
+        numbers = self.seat.answered()
+        if self._policy != "none":
+            numbers = [number for number in self._blocks if number < self.seat.told.freed]
+        for number in numbers:
+            self._blocks.pop(number, None)
 
     def _still_waits(self) -> bool:
         """What it gave last is in no op yet."""
-        return bool(self._blocks) and max(self._blocks) >= self.seat.rings.words().taken
+        return bool(self._blocks) and max(self._blocks) >= self.seat.told.taken
 
-    def _pass_over(self, call: Call, op_seq: int, now_ns: int) -> None:
-        """It had no part in earlier ops: a call without a mode is refused, and used up by that."""
+    def _pass_over(self, op_seq: int) -> None:
+        """It had no part in earlier ops: a request without a mode is refused, and its number is used."""
         while self._next < op_seq:
-            self.seat.submit(replace(call, seq=self._next, mode=0), now_ns)
-            self._next += 1
+            entry = self._entry()
+            entry.mode = 0
+            self.seat.put()
 
-    def _call(self, call: Call, values: AnyArray, now_ns: int) -> None:
-        raw = values.view(np.uint8)
-        layout = call.layout
-        if call.sparse is not None:
-            rows = values.reshape(-1, call.sparse.group)
+    def _entry(self) -> Any:
+        if not self.seat.has_room():
+            self.forget()
+        if not self.seat.has_room():
+            raise MemoryError(f"rank {self.seat.rank}, for which the peer stands, has 64 calls without an answer")
+        entry = self.seat.free()
+        entry.op_seq = self._next
+        self._next += 1
+        return entry
+
+    def _call(self, call: Any, values: AnyArray) -> None:
+        raw, entries, sparse = values.view(np.uint8), call.wanted, _sparse(call)
+        if sparse is not None:
+            rows = values.reshape(-1, sparse.group)
             at = np.flatnonzero(rows.any(axis=1)).astype(np.uint32)
-            layout = layout._replace(sparse=replace(call.sparse, entries=len(at)))
+            entries = len(at)
             raw = np.concatenate([at.view(np.uint8), np.ascontiguousarray(rows[at]).reshape(-1).view(np.uint8)])
-        in_place = COLLECTIVE_BY_CODE[layout.collective] == "broadcast"
+        in_place = COLLECTIVE_BY_CODE[call.collective] == "broadcast"
         source = self.seat.arena.allocate(raw.nbytes)
         result = None if in_place else self.seat.arena.allocate(_sizes(call, self._hosts)[1])
-        if source is None or (result is None and not in_place):
-            raise MemoryError("the stand-in for a rank has no memory for so many ops at once")
+        target = source if in_place else result
+        if source is None or target is None:
+            raise MemoryError(f"rank {self.seat.rank}, for which the peer stands, has too many calls at once")
         self.seat.arena.view(source.offset, raw.nbytes)[:] = raw
-        target = source if result is None else result
-        flags = call.flags
-        if self.seat.partial:
-            flags = GIVE if self._coded else GIVE | NOWAIT | flags & WORLD
-        mine = replace(call, seq=self._next, src=source.offset, dst=target.offset, layout=layout, flags=flags)
         self._blocks[self._next] = source, result
-        self._next += 1
-        self.seat.submit(mine, now_ns)
+        number = self._next
+        entry = self._entry()
+        entry[0] = call[0]
+        entry.op_seq, entry.src, entry.dst, entry.wanted = number, source.offset, target.offset, entries
+        if self._policy != "none":
+            entry.flags = GIVE if self._policy == "coded" else GIVE | NOWAIT | call.flags & WORLD
+        self.seat.put()

@@ -6,11 +6,9 @@ from __future__ import annotations
 import contextlib
 import socket
 from collections.abc import Callable
+from typing import Any
 
-from ultima.base.words import NEVER, RING_ENTRIES
-from ultima.session.attachment import Asked, Completion, SlotWords
-from ultima.session.op import Op
-from ultima.testing.call import Call
+from ultima.session.rings import NativeRings
 from ultima.testing.seat import Seat
 
 
@@ -49,40 +47,18 @@ class Trainer:
             self._bell.close()
 
 
-class FakeRings:
-    """The rings of one session, as the client has them."""
+class FakeRings(NativeRings):
+    """The rings of one session: what the client has in production, and a word to the fake instead of an eventfd."""
 
-    lanes = 1
+    def __init__(self, trainer: Trainer, submitted: Callable[[Trainer], None], *places: Any, **named: Any) -> None:
+        """`places` and `named` are those of NativeRings, behind the rings."""
+        maps = trainer.seat.submissions_map, trainer.seat.completions_map
+        super().__init__([maps], *places, **named)
+        self._trainer, self._submitted = trainer, submitted
 
-    def __init__(self, trainer: Trainer, submitted: Callable[[Trainer, Call], bool], skipped_ns: Callable[[], int]):
-        """`submitted` takes a request whose deadline is by the fake's clock, which is `skipped_ns` ahead of ours."""
-        self._seat = trainer.seat
-        self._trainer, self._submitted, self._skipped_ns = trainer, submitted, skipped_ns
-
-    def portions_of(self, op: Op) -> int:
+    def submit(self, *request: Any) -> bool:
         """See `ultima.session.attachment.Rings`."""
-        return 1
-
-    def have_room(self, op: Op) -> bool:
-        """See `ultima.session.attachment.Rings`."""
-        return self._seat.outstanding < RING_ENTRIES
-
-    def submit(self, op: Asked) -> bool:
-        """See `ultima.session.attachment.Rings`."""
-        deadline_ns = op.deadline_ns if op.deadline_ns == NEVER else op.deadline_ns + self._skipped_ns()
-        return self._submitted(self._trainer, Call.of(op, deadline_ns))
-
-    def take(self) -> Completion | None:
-        """See `ultima.session.attachment.Rings`."""
-        return self._seat.take()
-
-    def words(self) -> SlotWords:
-        """See `ultima.session.attachment.Rings`."""
-        return self._seat.rings.words()
-
-    def after_fork(self) -> None:
-        """See `ultima.session.attachment.Rings`; the arena's mapping is looked after by the arena."""
-        self._seat.rings.after_fork()
-
-    def close(self) -> None:
-        """See `ultima.session.attachment.Rings`; there is nothing."""
+        taken = super().submit(*request)
+        if taken:
+            self._submitted(self._trainer)
+        return taken

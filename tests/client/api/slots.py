@@ -11,11 +11,10 @@ import numpy as np
 
 from ultima import Job, Options
 from ultima.base.reference import picks
-from ultima.base.words import COLLECTIVES, FLOAT64
-from ultima.session.op import Layout
+from ultima.base.words import FLOAT64
+from ultima.session.attachment import Submission
 from ultima.settings import config
 from ultima.testing import FakeDaemon
-from ultima.testing import call as requests
 
 # Draws rank 1 for the ops 0 and 1 of two ranks, rank 0 for op 2.
 SEED = next(seed for seed in range(1, 1000) if [picks(seed, op, 2, 1)[0] for op in range(3)] == [1, 1, 0])
@@ -52,10 +51,7 @@ class Witness:
             self.sums.append(float(self._attached.arena.view(at, 8).view(np.float64)[0]))
         while self._asked < len(self.sums) + 60:
             at, until_ns = self._asked % 64 * self._count * 8, time.monotonic_ns() + 60 * 10**9
-            layout = Layout(COLLECTIVES["allreduce"], self._count * 8)
-            ask = requests.Call(
-                self._asked, at, at, self._count, until_ns, FLOAT64, 1, 1, 0, layout, wanted=self._asked, steps=(0, 0)
-            )
+            ask = Submission(self._asked, at, at, self._count, until_ns, FLOAT64.code, 1, 1, wanted=self._asked)
             assert self._attached.rings.submit(ask)
             self._asked += 1
 

@@ -139,7 +139,8 @@ def test_reduce__an_estimate_where_that_is_preferred() -> None:
 
 
 def test_wait__behind_by_more_steps_than_are_kept() -> None:
-    with coded(Plan(2, stragglers=1)) as (_, (ahead, late)):
+    # Whoever is four steps ahead of a host waits for it, for a quarter of the time that the call has.
+    with coded(Plan(2, stragglers=1), deadline="400ms") as (_, (ahead, late)):
         for step in range(8):
             give(ahead, step)
         for step in (5, 6, 7):

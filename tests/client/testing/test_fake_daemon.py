@@ -32,6 +32,13 @@ def test_peer__stands_in_for_ranks_that_nobody_connects() -> None:
     assert sorted(set(asked)) == [(rank, seq) for rank in (1, 2, 3) for seq in (0, 1)]
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_peer__that_raises_ends_the_daemon() -> None:
+    daemon = FakeDaemon(2, peer=lambda rank, op_seq, mine: mine[99])
+    with daemon, daemon.connect(0, arena="64K") as job, pytest.raises(ultima.DaemonLost, match="hung up"):
+        job.allreduce(np.ones(3), deadline=60)
+
+
 def test_receipt__bytes_are_conserved_and_blame_is_placed() -> None:
     daemon = FakeDaemon(4, ranks_per_host=2, peer=lambda rank, op_seq, mine: mine)
     with daemon, daemon.connect(0, arena="64K") as job:
@@ -140,6 +147,16 @@ def test_lose__packets_are_repaired_and_counted() -> None:
         daemon.lose(0)
         with pytest.raises(ultima.InvalidArgument, match=r"share is 1\.5; allowed: 0 to 1"):
             daemon.lose(1.5)
+
+
+def test_options__what_no_job_can_have_is_refused_and_forgotten() -> None:
+    with FakeDaemon(3) as daemon:
+        with pytest.raises(ultima.InvalidArgument, match="options is 'policy coded, stragglers 1'"):
+            daemon.connect(0, options=ultima.Options(policy="coded", stragglers=1))
+        with daemon.connect(0, arena="64K", options=ultima.Options(incast=2)) as job:
+            assert job.options["incast"] == "2"
+        with pytest.raises(ultima.Desync, match="incast"):
+            daemon.connect(1, arena="64K", options=ultima.Options(incast=1))
 
 
 def test_world__more_hosts_than_an_engine_knows() -> None:
