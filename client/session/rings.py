@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The submission and completion rings through the extension.
 
-Everything above works with offsets, numbers and Receipts and runs as well on the fake of `ultima.testing`. The structs
-that cross into C are allocated once. Not safe for several threads: the session that owns the rings has the lock.
+Everything above works with offsets, numbers and Receipts. The fake of `ultima.testing` has these rings, too. The
+structs that cross into C are allocated once. Not safe for several threads: the session that owns the rings has the
+lock.
 """
 
 from __future__ import annotations

@@ -11,9 +11,7 @@ import numpy as np
 
 from ultima import Job, Options
 from ultima.base.reference import picks
-from ultima.base.words import FLOAT64
-from ultima.session.attachment import Submission
-from ultima.settings import config
+from ultima.base.words import FLOAT64, MODES, OPS, RING_ENTRIES
 from ultima.testing import FakeDaemon
 
 # Draws rank 1 for the ops 0 and 1 of two ranks, rank 0 for op 2.
@@ -31,13 +29,13 @@ def slots(world: int, policy: str, **options: Any) -> Iterator[tuple[FakeDaemon,
 
 
 class Witness:
-    """Reads every result of a job whose ranks add up `count` float64, as a rank that gives nothing: it asks for each op
-    by its number before that op begins, up to 60 ahead."""
+    """Reads every result of a job whose ranks add up float64, as a rank that gives nothing: it asks for each op by its
+    number before that op begins, up to 60 ahead. It takes the seat of a rank for which a peer would stand."""
 
-    def __init__(self, daemon: FakeDaemon, rank: int, options: Options, count: int) -> None:
-        settings = config.resolve({}, job="fake", rank=rank, world_size=daemon.world_size, arena="1M", options=options)
-        now_ns = time.monotonic_ns()
-        self._attached = daemon.attach(settings, now_ns + 10**10, now_ns + 10**10)
+    def __init__(self, daemon: FakeDaemon, rank: int, count: int) -> None:
+        assert daemon._cluster is not None
+        self._daemon, self._lan, self._seat = daemon, daemon._cluster._lan, daemon._cluster._seats[rank]
+        del daemon._cluster._stand_ins[rank]
         self._count, self._asked = count, 0
         self.sums: list[float] = []
         """The first element of each result, by the number of the op."""
@@ -45,19 +43,23 @@ class Witness:
 
     def look(self) -> None:
         """Takes what has come, and asks for as many more."""
-        while (completion := self._attached.rings.take()) is not None:
-            at = completion.number % 64 * self._count * 8
-            assert completion.op_seq == completion.number == len(self.sums)
-            self.sums.append(float(self._attached.arena.view(at, 8).view(np.float64)[0]))
-        while self._asked < len(self.sums) + 60:
-            at, until_ns = self._asked % 64 * self._count * 8, time.monotonic_ns() + 60 * 10**9
-            ask = Submission(self._asked, at, at, self._count, until_ns, FLOAT64.code, 1, 1, wanted=self._asked)
-            assert self._attached.rings.submit(ask)
-            self._asked += 1
+        with self._daemon._changed:
+            for number in self._seat.answered():
+                assert number == len(self.sums)
+                self.sums.append(float(self._seat.arena.view(self._at(number), 8).view(np.float64)[0]))
+            while self._asked < len(self.sums) + 60:
+                entry = self._seat.free()
+                entry.op_seq = entry.wanted = self._asked
+                entry.src = entry.dst = self._at(self._asked)
+                entry.count, entry.dtype = self._count, FLOAT64.code
+                entry.redop, entry.mode = OPS["sum"], MODES["bounded"]
+                entry.deadline_ns = time.monotonic_ns() + 60 * 10**9
+                self._seat.put()
+                self._asked += 1
+            self._lan.ring(self._seat.host, self._seat.session)
 
-    def close(self) -> None:
-        self._attached.leave(1.0)
-        self._attached.close()
+    def _at(self, number: int) -> int:
+        return number % RING_ENTRIES * self._count * 8
 
 
 def at_once(*calls: Call) -> list[Any]:

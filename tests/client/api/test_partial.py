@@ -6,7 +6,6 @@ The fake reads a contribution only when its op ends, so that a client that write
 
 import threading
 import time
-from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -295,8 +294,9 @@ def test_threads__one_gives_while_another_waits() -> None:
     """RNA's two threads: every gradient is in exactly one op, whatever the interleaving."""
     steps = 300
     said = Options(policy="solo", tau=255)
-    with FakeDaemon(3) as daemon, closing(Witness(daemon, 2, said, 64)) as witness:
+    with FakeDaemon(3, peer=lambda rank, op_seq, mine: None) as daemon:
         job, other = (daemon.connect(rank, arena="1M", options=said) for rank in range(2))
+        witness = Witness(daemon, 2, 64)
         daemon.op_takes(0.002)
         faces = [each.partial(local_reduce="sum", divisor="none") for each in (job, other)]
         sums = [0.0, 0.0]

@@ -4,6 +4,7 @@
 Ranks are threads over fake daemons, which decode by the plan; slow ones wait for an event, no clock is asked.
 """
 
+import contextlib
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -168,8 +169,11 @@ def test_step__gives_the_same_gradient_again_after_a_failure() -> None:
                 if together.wait(30) == 0:
                     fake.leave_out()
                 together.wait(30)
-                computed = passes[rank]
-                receipt = coded.step(optimizer)
+                computed, receipt = passes[rank], None
+                for _ in range(5):  # a rank that was cut off begins with an op that the others gave up
+                    with contextlib.suppress(RanksGone):
+                        receipt = coded.step(optimizer)
+                        break
                 assert passes[rank] == computed, "it computed again what it had"
                 assert receipt is not None and receipt.exact
                 together.wait(30)
