@@ -372,6 +372,12 @@ def coalesced() -> dict[str, Any]:
             dist.all_gather_into_tensor(out, torch.full((i + 1,), float(RANK)))
     manager.wait()
     found["all_gather"] = [out.tolist() for out in outs] == [[0.0] * i + [1.0] * i for i in (1, 2, 3)]
+    for kind in (torch.float32, torch.uint8):  # Ultima's, and Gloo's
+        tensors = [torch.full((1 << 18,), RANK + 1, dtype=kind) for _ in range(3)]
+        with dist.distributed_c10d._coalescing_manager(device=torch.device("cpu")):
+            for tensor in tensors:
+                dist.all_reduce(tensor)
+        found[f"{kind}, waited for by the manager"] = all(bool((t == sum(RANKS) + WORLD).all()) for t in tensors)
     gathered = all_gather_tensor(torch.full((3,), float(RANK)), 0, list(RANKS))
     found["functional"] = gathered.tolist() == [0.0] * 3 + [1.0] * 3
     return {"wrong": [name for name, right in found.items() if right is not True]}

@@ -72,7 +72,10 @@ class FormsProcessGroup(DelegatingProcessGroup):
 
     def _joined(self, tensors: list[Any], works: list[Work], opts: Any) -> Work:
         """One Work for several."""
-        work = self._work(tensors, [TorchPart(work) for work in works], [], opts.asyncOp)
+        return self._collected(self._work(tensors, [TorchPart(work) for work in works], [], opts.asyncOp))
+
+    def _collected(self, work: Work) -> Work:
+        """|work|, which `_end_coalescing` waits for: each form for several tensors at once gives its Work here."""
         if self._coalesced is not None:
             self._coalesced.append(work)
         return work

@@ -266,7 +266,7 @@ class UltimaProcessGroup(NativeProcessGroup):
         op = op_named(opts.reduceOp)
         job = self._live_job()
         if job is not None and op is not None and all(reducible(tensor, op) for tensor in tensors):
-            return self._by_ultima(job, tensors, op, self._mode, opts.timeout, opts.asyncOp)
+            return self._collected(self._by_ultima(job, tensors, op, self._mode, opts.timeout, opts.asyncOp))
         works = [self.allreduce([tensor], opts) for tensor in tensors]
         return self._joined(tensors, works, opts)
 
