@@ -59,6 +59,12 @@ def beside() -> dict[str, Any]:
     else:
         dist.recv(given, 0)
         found["recv"] = values(given)[0]
+    outs = [torch.zeros(WORLD * count) for count in (1, 2)]
+    with dist.distributed_c10d._coalescing_manager(device=torch.device("cpu"), async_ops=True) as manager:
+        for out in outs:
+            dist.all_gather_into_tensor(out, mine[: out.numel() // WORLD])
+    manager.wait()
+    found["coalesced"] = [values(out) for out in outs]
     dist.barrier()
     before = ultima.torch.receipt_summary().ops
     model = DistributedDataParallel(nn.Linear(4, 1, bias=False))

@@ -69,6 +69,14 @@ class UltimaBackend(PythonBackend):
         work: Work = getattr(self.group, FORWARDED[name])(*args, **named)
         return work
 
+    # What torch's coalescing manager asks for, by the names that PyBackend.hpp looks for.
+
+    def start_coalescing(self) -> None:
+        self.group._start_coalescing(None)
+
+    def end_coalescing(self) -> Work:
+        return self.group._end_coalescing(None)
+
     def abort(self) -> None:
         self.group.abort()
         _held.discard(self)

@@ -34,6 +34,7 @@ def wanted(rank: int) -> dict[str, Any]:
         "reduce": 3.0,
         "sparse": [1.0, 1.0],
         **({"recv": 1.0} if rank == 1 else {}),
+        "coalesced": [[1.0, 2.0], [1.0, 1.0, 2.0, 2.0]],
         "ddp": [1.5] * 4,
         "ops of DDP": True,
         "receipts": True,
