@@ -2,12 +2,13 @@
 """An engine that moves nothing, for tests of the control plane: it keeps the books and is strict about its contract.
 
 What the real engine would corrupt or deny, this one refuses loudly: a session whose memory is unmapped too early, a
-peer that is connected before anyone listens, a job that is removed twice. Ops open and end when the test says so.
+peer that is connected before anyone listens, a job that is removed twice. Ops open and end when the test says so, and
+tell what it says: which path is broken, how long a rank was late, that a peer lies. No engine could be brought to
+most of that in a unit test. Which jobs can be, which ranks are drawn and what a receipt is, the core itself says.
 """
 
 from __future__ import annotations
 
-import copy
 import ipaddress
 import itertools
 import mmap
@@ -15,13 +16,12 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from types import SimpleNamespace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from ultima.base.reference import picks
+from ultima._native import ffi, lib
 from ultima.daemon.base.errors import FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted
-from ultima.daemon.base.options import Options, check_job
+from ultima.daemon.base.options import Options
 from ultima.daemon.engine.engine import (
     NEVER,
     NOBODY,
@@ -39,18 +39,10 @@ from ultima.daemon.engine.engine import (
 )
 from ultima.daemon.engine.pauses import Reached
 from ultima.daemon.engine.seal import Seal
-from ultima.v1 import records_pb2
-from ultima.v1.limits import (
-    BUCKET_BYTES_MAX,
-    HOSTS_MAX,
-    JOBS_MAX,
-    LOCAL_RANKS_MAX,
-    PACKET_BYTES_MIN,
-    PACKET_BYTES_STEP,
-    WORLD_SIZE_MAX,
-)
+from ultima.daemon.engine.structs import job_config
+from ultima.v1.limits import JOBS_MAX
 
-SUBMISSION_BYTES, COMPLETION_BYTES = 4160, 143424
+SUBMISSION_BYTES, COMPLETION_BYTES = ffi.sizeof("ut_submission_ring"), ffi.sizeof("ut_completion_ring")
 JOB_BYTES = 1 << 20
 
 
@@ -178,7 +170,7 @@ class FakeEngine:
 
     def job_tune(self, job: int, options: Options) -> None:
         config = self._job(job).config
-        _check_options(options, config)
+        _check_job(replace(config, options=options), self.info.packet_bytes)
         if options.partial != config.options.partial:
             raise InvalidArgument("job_tune: partial or not cannot be changed")
         self.jobs[job].tuned.append(options)
@@ -283,15 +275,18 @@ class FakeEngine:
     def picks(self, seed: int, op_seq: int, world: int, n: int) -> tuple[int, ...]:
         if not 0 <= n <= world:
             raise ValueError(f"n {n}: must be 0 to world, which is {world}")
-        return tuple(picks(seed, op_seq, world, n))
+        ranks = ffi.new("uint32_t[]", max(n, 1))
+        lib.ut_picks(seed, op_seq, world, n, ranks)
+        return tuple(ranks[0:n])
 
     def receipt(self, job: int, back: int) -> Any | None:
         kept = self.jobs[job].receipts if job in self.jobs else []
         return kept[-1 - back] if back < len(kept) else None
 
     def receipt_join(self, portions: list[Any]) -> Any:
-        (receipt,) = portions
-        return copy.copy(receipt)
+        ret = ffi.new("ut_receipt *")
+        lib.ut_receipt_join(ret, portions, len(portions))
+        return ret
 
     def region_map(self, fd: int, size: int) -> Region:
         if not 0 < size <= os.fstat(fd).st_size:
@@ -399,31 +394,12 @@ class FakeEngine:
 
 
 def _check_job(config: JobConfig, packet_bytes: int) -> None:
-    """The ranges of core/face/valid.c; test_scenarios.py holds both against each other. Raises InvalidArgument."""
-    ranks, others = config.ranks_of, config.world - config.local_ranks
-    fits = (
-        1 <= config.hosts <= HOSTS_MAX
-        and 0 <= config.self_index < config.hosts
-        and 1 <= config.local_ranks <= LOCAL_RANKS_MAX
-        and PACKET_BYTES_MIN <= config.packet_bytes <= packet_bytes
-        and config.packet_bytes % PACKET_BYTES_STEP == 0
-        and config.hosts <= config.world <= WORLD_SIZE_MAX
-        and 1 <= config.bucket_bytes_max <= BUCKET_BYTES_MAX
-        and config.hosts - 1 <= others <= (config.hosts - 1) * LOCAL_RANKS_MAX
-    )
-    if fits and ranks:
-        fits = len(ranks) == config.hosts and min(ranks) > 0 and sum(ranks) == config.world
-        fits = fits and ranks[config.self_index] == config.local_ranks
-    if not fits:
-        raise InvalidArgument(f"job_add: {config}")
-    _check_options(config.options, config)
-
-
-def _check_options(options: Options, config: JobConfig) -> None:
-    most = max(config.hosts - 1, 1)
-    if options.incast > most:
-        raise InvalidArgument(f"options: incast {options.incast}: must be 0 (dynamic) to {most}")
-    check_job(options, config.world)
+    """Asks the core whether such a job can be. Raises InvalidArgument."""
+    engine = {"packet_bytes": packet_bytes, "segments_max": 1, "receive_buffer": 8 << 20}
+    made = job_config(ffi, lib, replace(config, sealed=False))
+    if lib.ut_job_bytes(ffi.new("ut_engine_config *", engine), made) == 0:
+        asked = {name: value for name, value in asdict(config).items() if name != "options"} | asdict(config.options)
+        raise InvalidArgument("job: one of " + ", ".join(f"{name} {value}" for name, value in asked.items()))
 
 
 def partial_receipt(
@@ -437,19 +413,13 @@ def partial_receipt(
     **fields: int,
 ) -> Any:
     """A struct ut_receipt, zeros but for what is said; masks of the ranks that were in the op, by host."""
-    rows = [_zeros(records_pb2.OpReceiptPeer) for _ in range(64)]
-    for host, row in enumerate(rows):
-        row.fresh, row.stale = fresh.get(host, 0), (stale or {}).get(host, 0)
-    receipt = _zeros(records_pb2.OpReceipt)
-    receipt.op_seq, receipt.status, receipt.peer = op_seq, int(status), rows
-    receipt.initiator, receipt.waited_ns = initiator, waited_ns
-    for row, opened in zip(rows, opened_us, strict=False):
-        row.opened_us = opened
-    vars(receipt).update(fields)
-    receipt.included = sum(row.fresh.bit_count() + row.stale.bit_count() for row in rows)
+    receipt = ffi.new("ut_receipt *", fields | {"op_seq": op_seq, "status": int(status), "initiator": initiator})
+    receipt.waited_ns = waited_ns
+    for host, mask in fresh.items():
+        receipt.peer[host].fresh = mask
+    for host, mask in (stale or {}).items():
+        receipt.peer[host].stale = mask
+    for host, opened in enumerate(opened_us):
+        receipt.peer[host].opened_us = opened
+    receipt.included = sum(row.fresh.bit_count() + row.stale.bit_count() for row in receipt.peer)
     return receipt
-
-
-def _zeros(message: Any) -> Any:
-    fields = message.DESCRIPTOR.fields
-    return SimpleNamespace(**{field.name: [0, 0] if field.is_repeated else 0 for field in fields})

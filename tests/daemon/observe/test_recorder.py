@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The flight recorder: what it copies from the engine, keeps of jobs that ended, and answers to GetReceipts."""
 
-from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -9,6 +8,7 @@ import pytest
 
 from tests.daemon.helpers import House, eventually, local_channel, proof
 from tests.daemon.jobs.test_jobs import CODE, engine
+from ultima._native import ffi
 from ultima.daemon.engine.engine import EventKind
 from ultima.daemon.engine.records import to_proto
 from ultima.daemon.observe.recorder import ENDED_MAX, Recorder, selected
@@ -17,13 +17,13 @@ from ultima.v1 import admin_pb2, admin_pb2_grpc, records_pb2
 
 
 def raw_receipt(op_seq: int, hosts: int = 2) -> Any:
-    """As struct ut_receipt: every field of the message, and 64 rows of which `hosts` are in use."""
+    """A struct ut_receipt: every field of the message, and 64 rows of which `hosts` are in use."""
     numbers = {field.name: number for number, field in enumerate(records_pb2.OpReceipt.DESCRIPTOR.fields, 1)}
     fields: dict[str, Any] = numbers | {"op_seq": op_seq, "hosts": hosts, "digest": 2**64 - 1, "portion": 0}
     fields |= {"stage_end": [1, 2], "stage_ns": [10, 20], "t_c_us": [3, 4]}
     row = {field.name: number for number, field in enumerate(records_pb2.OpReceiptPeer.DESCRIPTOR.fields, 1)}
-    fields["peer"] = [SimpleNamespace(**row | {"expected": [host, 5], "missing": [6, 7]}) for host in range(64)]
-    return SimpleNamespace(**fields)
+    fields["peer"] = [row | {"expected": [host, 5], "missing": [6, 7]} for host in range(64)]
+    return ffi.new("ut_receipt *", fields)
 
 
 async def receipts(daemon: Daemon, job: str = "", op_seq: int | None = None) -> admin_pb2.GetReceiptsResponse:
@@ -40,7 +40,8 @@ def test_to_proto__every_field() -> None:
     assert len(message.peer) == 2
     for field in message.DESCRIPTOR.fields:
         if field.name != "peer":
-            assert getattr(message, field.name) == getattr(raw, field.name), field.name
+            value = getattr(raw, field.name)
+            assert getattr(message, field.name) == (list(value) if field.is_repeated else value), field.name
     assert [list(row.expected) for row in message.peer] == [[0, 5], [1, 5]]
     assert list(message.peer[1].missing) == [6, 7] and message.peer[1].drops == raw.peer[1].drops
 
