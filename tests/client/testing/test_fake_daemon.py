@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import ultima
-from tests.client.api.slots import SEED
+from tests.client.api.slots import SEED, Call
 from ultima import DeadlineExceeded, Desync, StageEnd, Status, Why
 from ultima.api import job
 from ultima.base.buffers import AnyArray
@@ -180,3 +180,55 @@ def test_probe__a_drawn_rank_starts_the_op() -> None:
             assert result is not None and result.array.tolist() == [3.0] * 4 and result.receipt.initiator == (1,)
         for job in jobs:
             job.close()
+
+
+PEERED: list[tuple[str, Call, list[float]]] = [
+    ("allreduce", lambda job, mine: (job.allreduce(mine, "sum"), mine), [6.0] * 6),
+    ("broadcast", lambda job, mine: (job.broadcast(mine, 2), mine), [3.0] * 6),
+    ("all_gather", lambda job, mine: (job.all_gather(mine[:2], out := np.zeros(6)), out), [1.0, 1, 2, 2, 3, 3]),
+    ("reduce_scatter", lambda job, mine: (job.reduce_scatter(mine, out := np.zeros(2), "sum"), out), [6.0] * 2),
+    ("all_to_all", lambda job, mine: (job.all_to_all(mine, out := np.zeros(6)), out), [1.0, 1, 2, 2, 3, 3]),
+    ("barrier", lambda job, mine: (job.barrier(), mine), [1.0] * 6),
+]
+
+
+@pytest.mark.parametrize(("name", "call", "wanted"), PEERED, ids=[name for name, _, _ in PEERED])
+def test_peer__has_its_part_in_every_collective(name: str, call: Call, wanted: list[float]) -> None:
+    """Rank r brings r + 1; each call is made twice, for what a rank keeps of the first must not be in the second."""
+    daemon = FakeDaemon(3, peer=lambda rank, op_seq, mine: mine + mine.dtype.type(rank))
+    with daemon, daemon.connect(0, arena="64K") as job:
+        for _ in range(2):
+            receipt, found = call(job, np.ones(6))
+            assert receipt.complete and found.tolist() == wanted
+
+
+def test_peer__gives_to_sparse_sums_and_to_jobs_with_a_policy() -> None:
+    with FakeDaemon(2, peer=lambda rank, op_seq, mine: mine[::-1]) as daemon, daemon.connect(0, arena="64K") as job:
+        out = np.zeros(8, np.float32)
+        indices, values = np.array([1, 6], np.uint32), np.array([2.0, 3.0], np.float32)
+        assert job.allreduce_sparse(indices, values, out).complete
+        assert out.tolist() == [0, 2.5, 0, 0, 0, 0, 2.5, 0]
+    said = ultima.Options(policy="solo")
+    answers = [2.0, None, 4.0]
+
+    def peer(rank: int, op_seq: int, mine: AnyArray) -> AnyArray | None:
+        factor = answers[op_seq]
+        return None if factor is None else mine * factor
+
+    with FakeDaemon(2, peer=peer) as daemon, daemon.connect(0, arena="64K", options=said) as job:
+        for total, fresh in ((3.0, (0, 1)), (1.0, (0,)), (5.0, (0, 1))):
+            mine = np.ones(4)
+            receipt = job.allreduce(mine, "sum")
+            assert mine.tolist() == [total] * 4 and receipt.fresh == fresh
+
+
+def test_ranks_per_host__peers_beside_and_elsewhere() -> None:
+    daemon = FakeDaemon(5, ranks_per_host=2, peer=lambda rank, op_seq, mine: np.full(4, float(rank)))
+    with daemon, daemon.connect(1, arena="64K") as job:
+        for _ in range(2):
+            mine = np.full(4, 1.0)
+            receipt = job.allreduce(mine, "sum")
+            assert receipt.complete and receipt.contributors == (0, 1, 2, 3, 4) and mine.tolist() == [10.0] * 4
+        daemon.leave_out(0)  # alone of its host: its daemon does not hear it
+        receipt = job.allreduce(np.ones(4), deadline="100ms")
+        assert not receipt.complete and 0 in receipt.missing_ranks
