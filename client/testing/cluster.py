@@ -55,9 +55,9 @@ class Cluster:
         self._ready: dict[int, tuple[int, int]] = {}
         """Of each host the op that ranks of it are ready for, and a mask of them."""
         self._cut: set[int] = set()
-        self._now_ns = now_ns
         self._lan = Lan(terms.hosts, terms.options, terms.bucket_bytes_max, next_op_seq, 1 + next_op_seq)
         try:
+            self._lan.run(now_ns)
             for rank in sorted(set(range(self._world_size)) - gone):
                 self._sit(rank, STAND_IN_ARENAS * terms.arena_bytes if terms.peer is not None else 1)
                 if terms.peer is not None:
@@ -92,7 +92,7 @@ class Cluster:
         trainer.hang_up()
         self._rise(seat.rank)
         if not any(other.host == seat.host for other in self._seats.values()):
-            self._lan.host_closes(seat.host, self._now_ns)
+            self._lan.host_closes(seat.host)
 
     def trainers(self) -> list[Trainer]:
         """All that are attached."""
@@ -104,13 +104,13 @@ class Cluster:
     def _sit(self, rank: int, arena_bytes: int) -> None:
         host = self._host_of(rank)
         if host.index not in self._lan.open_hosts:
-            self._lan.host_opens(host.index, self._now_ns)
+            self._lan.host_opens(host.index)
         self._seats[rank] = Seat(self._lan, host, rank, arena_bytes)
         self._cut_seats()
 
     def _rise(self, rank: int) -> None:
         seat = self._seats.pop(rank)
-        self._lan.session_remove(seat.host, seat.session, self._now_ns)
+        self._lan.session_remove(seat.host, seat.session)
         self._leaving.append(seat)
 
     # Time
@@ -118,14 +118,13 @@ class Cluster:
     def run(self, now_ns: int, skipped_ns: int) -> int:
         """Lets everything happen that is due; returns when to call again, NEVER for not until somebody asks. The clock
         is so far ahead of the ranks'."""
-        self._now_ns = now_ns
         for seat in self._seats.values():
             seat.look()
         while (first := min(self._seats.values(), key=Seat.due_ns, default=None)) and first.due_ns() <= now_ns:
             self._hand_over(first, skipped_ns)
             self._lan.run(now_ns)
         wake_ns = self._lan.run(now_ns)
-        while self._start_probed(now_ns):
+        while self._start_probed():
             wake_ns = self._lan.run(now_ns)
         for key in self._lan.woken():
             if key in self._trainers:
@@ -149,7 +148,7 @@ class Cluster:
                 if stand_in.hear(call, op_seq, mine):
                     self._lan.ring(stand_in.seat.host, stand_in.seat.session)
 
-    def _start_probed(self, now_ns: int) -> bool:
+    def _start_probed(self) -> bool:
         """Does what the daemon with the controller's role does for policy "probe": of the ranks drawn for an op the
         first that is ready starts it. True if one did."""
         for told in self._lan.ready():
@@ -163,7 +162,7 @@ class Cluster:
             op_seq, places = self._ready.get(host.index, (-1, 0))
             if op_seq == coming and places >> host.ranks.index(rank) & 1:
                 del self._ready[host.index]
-                return self._lan.activate(host.index, coming, now_ns)
+                return self._lan.activate(host.index, coming)
         return False
 
     # Faults

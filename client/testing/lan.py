@@ -59,7 +59,7 @@ class Lan:
 
     # Hosts
 
-    def host_opens(self, host: int, now_ns: int) -> None:
+    def host_opens(self, host: int) -> None:
         """The job begins on `host`, at the op that the others will call next. Raises InvalidArgument for options that
         no job has."""
         first = self.next_op_seq()
@@ -68,7 +68,7 @@ class Lan:
             ways = ((host, other), (other, host))
             cids = [self._listen(there, here) for here, there in ways]
             for (here, there), cid in zip(ways, cids, strict=True):
-                self._checked(lib.ut_lan_connect(self._lan, JOB, here, there, cid, now_ns))
+                self._checked(lib.ut_lan_connect(self._lan, JOB, here, there, cid, self._now_ns()))
         self._open.add(host)
 
     def _listen(self, host: int, to: int) -> int:
@@ -76,12 +76,12 @@ class Lan:
         self._checked(lib.ut_engine_peer_listen(self._engines[host], JOB, to, cid))
         return int(cid[0])
 
-    def host_closes(self, host: int, now_ns: int) -> None:
+    def host_closes(self, host: int) -> None:
         """All its trainers are gone, and the others know it."""
         self._open.discard(host)
-        lib.ut_lan_job_remove(self._lan, host, JOB, now_ns)
+        lib.ut_lan_job_remove(self._lan, host, JOB, self._now_ns())
         for other in self._open:
-            lib.ut_engine_peer_absent(self._engines[other], JOB, host, now_ns)
+            lib.ut_engine_peer_absent(self._engines[other], JOB, host, self._now_ns())
 
     @property
     def open_hosts(self) -> frozenset[int]:
@@ -123,9 +123,9 @@ class Lan:
         self._checked(lib.ut_engine_session_add(self._engines[host], JOB, memory, first, session))
         return int(session[0])
 
-    def session_remove(self, host: int, session: int, now_ns: int) -> None:
+    def session_remove(self, host: int, session: int) -> None:
         """The rank is gone. Its arena may be read until `has_let_go`."""
-        lib.ut_engine_session_remove(self._engines[host], session, now_ns)
+        lib.ut_engine_session_remove(self._engines[host], session, self._now_ns())
 
     def has_let_go(self, host: int) -> bool:
         """Whether nothing of the sessions that were removed is read any more."""
@@ -136,6 +136,10 @@ class Lan:
         lib.ut_lan_ring(self._lan, host, session)
 
     # Time
+
+    def _now_ns(self) -> int:
+        """The engines' time, which may be ahead of that of the last run and never goes back."""
+        return int(lib.ut_lan_now(self._lan))
 
     def run(self, now_ns: int) -> int:
         """Lets everything happen that is due; returns when to call again, NEVER for not until something happens."""
@@ -156,9 +160,9 @@ class Lan:
                 if self._event.kind == EVENT_READY:
                     yield Ready(host, int(self._event.op_seq), int(self._event.a))
 
-    def activate(self, host: int, op_seq: int, now_ns: int) -> bool:
+    def activate(self, host: int, op_seq: int) -> bool:
         """Starts an op of a job with a policy on `host`; False if it cannot, or not any more."""
-        return bool(lib.ut_engine_activate(self._engines[host], JOB, op_seq, now_ns) == 0)
+        return bool(lib.ut_engine_activate(self._engines[host], JOB, op_seq, self._now_ns()) == 0)
 
     # Faults
 

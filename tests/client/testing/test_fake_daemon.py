@@ -8,7 +8,7 @@ import pytest
 
 import ultima
 from tests.client.api.slots import SEED, Call
-from ultima import DeadlineExceeded, Desync, StageEnd, Status, Why
+from ultima import DeadlineExceeded, Desync, StageEnd, Status, UltimaWarning, Why
 from ultima.api import job
 from ultima.base.buffers import AnyArray
 from ultima.testing import FakeDaemon
@@ -229,6 +229,19 @@ def test_ranks_per_host__peers_beside_and_elsewhere() -> None:
             mine = np.full(4, 1.0)
             receipt = job.allreduce(mine, "sum")
             assert receipt.complete and receipt.contributors == (0, 1, 2, 3, 4) and mine.tolist() == [10.0] * 4
-        daemon.leave_out(0)  # alone of its host: its daemon does not hear it
+        daemon.leave_out(0)
         receipt = job.allreduce(np.ones(4), deadline="100ms")
         assert not receipt.complete and 0 in receipt.missing_ranks
+
+
+def test_leave_out__one_of_two_ranks_of_a_host_is_not_heard_by_its_daemon() -> None:
+    with FakeDaemon(2, ranks_per_host=2) as daemon, daemon.connect(0, arena="64K") as a, daemon.connect(1) as b:
+        daemon.leave_out(0)
+        handles = [job.allreduce_async(np.ones(4), "sum", deadline="200ms") for job in (a, b)]
+        assert handles[1].wait().missing_ranks == (0,)
+        with pytest.warns(UltimaWarning, match="did not answer"):
+            assert handles[0].wait().trouble is ultima.Trouble.DAEMON
+        daemon.leave_out()
+        data = [np.ones(4), np.ones(4)]
+        handles = [job.allreduce_async(each, "sum", deadline=20) for job, each in zip((a, b), data, strict=True)]
+        assert [handle.wait().complete for handle in handles] == [True, True] and data[0].tolist() == [2.0] * 4
