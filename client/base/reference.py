@@ -1,59 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an op must yield, in plain numpy: the arithmetic of the fake daemon, and the oracle of tests.
+"""What the client and the C must compute alike: draws of ranks, and halves as they are computed with.
 
-The halves (float16, bfloat16) are added in float32 and rounded once, integers wrap, integer averages round toward zero:
-as in `transport_c/kernels`. Ranks are added in the order given; the engine may add in another, so compare floats with a
-tolerance.
+The halves (float16, bfloat16) are computed with in float32 and rounded once, as in `transport_c/kernels`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container
 
 import numpy as np
 import numpy.typing as npt
 
 from ultima.base.buffers import AnyArray
 from ultima.base.words import BFLOAT16, FLOAT16, DType
-
-
-def reduce_arrays(arrays: Sequence[AnyArray], kind: DType, op: str) -> AnyArray:
-    """`op` over arrays of `kind`, element by element; the result is of `kind` too (bfloat16 as uint16)."""
-    with np.errstate(all="ignore"):
-        total = widened(arrays[0], kind).copy()
-        for array in arrays[1:]:
-            other = widened(array, kind)
-            match op:
-                case "sum" | "avg":
-                    total += other
-                case "min":
-                    np.minimum(total, other, out=total)
-                case "max":
-                    np.maximum(total, other, out=total)
-                case "prod":
-                    total *= other
-                case _:
-                    raise ValueError(f"op is {op!r}; allowed: sum, avg, min, max, prod")
-        if op == "avg":
-            total = _divided(total, len(arrays))
-        return narrowed(total, kind)
-
-
-def partial_result(
-    slots: Sequence[AnyArray | None], kind: DType, divisor: str, world_size: int | None = None
-) -> AnyArray | None:
-    """What an op of a job with a policy yields from the ranks' slots, None where one was empty: their sum, divided by
-    the number of "contributors", of all ranks ("world"), or not at all ("none"). None if all were empty.
-    """
-    given = [slot for slot in slots if slot is not None]
-    if not given:
-        return None
-    parts = {"contributors": len(given), "world": world_size or len(slots), "none": 1}[divisor]
-    with np.errstate(all="ignore"):
-        total = widened(given[0], kind).copy()
-        for array in given[1:]:
-            total += widened(array, kind)
-        return narrowed(_divided(total, parts) if parts > 1 else total, kind)
 
 
 def splitmix64(x: int) -> int:
@@ -81,23 +40,6 @@ def picks(seed: int, op_seq: int, world_size: int, count: int, alive: Container[
     return drawn + rest[: min(count, len(there)) - len(drawn)]
 
 
-def collective_result(
-    collective: str, rank: int, arrays: Sequence[AnyArray], kind: DType, op: str = "", root: int = 0
-) -> AnyArray:
-    """What `rank` must hold after a collective over `arrays`, flat, one of each rank in order.
-
-    Of a barrier its bytes, which say nothing.
-    """
-    if collective in ("allreduce", "reduce_scatter"):
-        whole = reduce_arrays(arrays, kind, op)
-        return whole if collective == "allreduce" else np.split(whole, len(arrays))[rank]
-    if collective == "all_gather":
-        return np.concatenate(arrays)
-    if collective == "all_to_all":
-        return np.concatenate([np.split(array, len(arrays))[rank] for array in arrays])
-    return arrays[root]
-
-
 def bfloat16_bits(values: npt.ArrayLike) -> npt.NDArray[np.uint16]:
     """float32 values as bfloat16, rounded to the nearest (ties to even), held as uint16. A NaN stays a NaN.
 
@@ -115,12 +57,6 @@ def bfloat16_values(bits: AnyArray) -> npt.NDArray[np.float32]:
     return (bits.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
 
 
-def nonfinite_count(array: AnyArray, kind: DType) -> int:
-    """NaN and Inf elements; 0 for integers."""
-    wide = widened(array, kind)
-    return 0 if wide.dtype.kind == "i" else int(array.size - np.count_nonzero(np.isfinite(wide)))
-
-
 def widened(array: AnyArray, kind: DType) -> AnyArray:
     """In the type that is computed in: halves as float32, all others as they are."""
     if kind is BFLOAT16:
@@ -133,12 +69,3 @@ def narrowed(array: AnyArray, kind: DType) -> AnyArray:
     if kind is BFLOAT16:
         return bfloat16_bits(array)
     return array.astype(kind.numpy, copy=False)
-
-
-def _divided(total: AnyArray, divisor: int) -> AnyArray:
-    if total.dtype.kind != "i":
-        mean: AnyArray = total / total.dtype.type(divisor)
-        return mean.astype(total.dtype, copy=False)
-    down: AnyArray = total // divisor
-    down += (total < 0) & (down * divisor != total)
-    return down

@@ -10,10 +10,11 @@ import pytest
 
 import ultima
 from tests.e2e.hosts import DaemonProcess, Hosts, everywhere, ranks
+from tests.oracle import reduce_arrays
 from tests.seeds import seeds
 from ultima import Receipt, Status
 from ultima.base.buffers import AnyArray
-from ultima.base.reference import bfloat16_bits, bfloat16_values, reduce_arrays
+from ultima.base.reference import bfloat16_bits, bfloat16_values
 from ultima.base.words import DTYPES, OPS, DType
 
 # Payload of a full packet at MTU 1500, bytes: 1472 less a header of 32.

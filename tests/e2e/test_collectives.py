@@ -12,8 +12,8 @@ import pytest
 import ultima
 from tests.e2e.hosts import Hosts, connect_all, everywhere, ranks
 from tests.e2e.test_allreduce import contribution
+from tests.oracle import collective_result
 from ultima.base.buffers import AnyArray
-from ultima.base.reference import collective_result
 from ultima.base.words import COLLECTIVES, DTYPES, FLOAT32
 
 MOVES = ("broadcast", "all_gather", "all_to_all")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import ultima
-from ultima.base.reference import collective_result
+from tests.oracle import collective_result
 from ultima.base.words import COLLECTIVES, FLOAT32, INT32
 from ultima.session.op import Layout, Op
 from ultima.testing import FakeDaemon

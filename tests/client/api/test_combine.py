@@ -4,9 +4,10 @@
 import numpy as np
 import pytest
 
+from tests.oracle import partial_result
 from ultima.api import combine
 from ultima.base.buffers import AnyArray
-from ultima.base.reference import bfloat16_bits, bfloat16_values, partial_result, picks, splitmix64
+from ultima.base.reference import bfloat16_bits, bfloat16_values, picks, splitmix64
 from ultima.base.words import BFLOAT16, DTYPES, FLOAT16, FLOAT32, FLOAT64, INT32
 
 # steps, gradients, eta, the sum of weight times gradient, the sum of weights

@@ -14,10 +14,11 @@ import torch
 
 import ultima
 from tests.client.conftest import Pair
+from tests.oracle import reduce_arrays
 from tests.seeds import seeds
 from ultima import InvalidArgument, Job, ResourceExhausted, Status
 from ultima.base.buffers import AnyArray
-from ultima.base.reference import bfloat16_bits, bfloat16_values, reduce_arrays
+from ultima.base.reference import bfloat16_bits, bfloat16_values
 from ultima.base.words import DTYPES, OPS, DType
 from ultima.testing import FakeDaemon
 

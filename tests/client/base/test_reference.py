@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The oracle itself, against numbers worked out by hand."""
+"""Halves, and the oracle of the tests itself, against numbers worked out by hand."""
 
 import numpy as np
 import pytest
 
-from ultima.base.reference import bfloat16_bits, bfloat16_values, nonfinite_count, reduce_arrays
+from tests.oracle import reduce_arrays
+from ultima.base.reference import bfloat16_bits, bfloat16_values
 from ultima.base.words import BFLOAT16, FLOAT16, FLOAT32, INT32, INT64
 
 
@@ -57,8 +58,3 @@ def test_reduce_arrays__one_rank_and_inputs_untouched() -> None:
     assert reduce_arrays([mine], FLOAT32, "avg").tolist() == [1.5, -2.0]
     reduce_arrays([mine, mine], FLOAT32, "sum")
     assert mine.tolist() == [1.5, -2.0]
-
-
-def test_nonfinite_count() -> None:
-    assert nonfinite_count(np.array([1, np.nan, np.inf], dtype=np.float32), FLOAT32) == 2
-    assert nonfinite_count(np.array([1, 2], dtype=np.int32), INT32) == 0
