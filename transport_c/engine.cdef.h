@@ -238,6 +238,7 @@ int ut_ring_take_submission(const ut_submission_ring *submissions, ut_completion
                             ut_submission *ret);
 int ut_ring_complete(const ut_submission_ring *submissions, ut_completion_ring *completions, uint64_t *written,
                      const ut_receipt *receipt);
+void ut_receipt_of_job(ut_receipt *r, uint32_t lane, uint32_t lanes);
 void ut_receipt_join(ut_receipt *ret, const ut_receipt *const *portion, unsigned portions);
 
 /* ---- core/face/lanes.h: the trainer's side of all lanes ---- */

@@ -287,7 +287,7 @@ class HostEngine:
         lanes = self.ports_of(job)
         for lane, (engine, number) in enumerate(self._each(job)):
             for raw in self._newest(engine, number):
-                told = self._in_job(raw, lane, lanes)
+                told = engine.receipt_of_job(raw, lane, lanes)
                 if whole := known.add(told.op_seq, told.portion, told):
                     yield to_proto(self._joined(whole))
 
@@ -324,20 +324,11 @@ class HostEngine:
         engine, number = lanes[lane]
         for raw in itertools.islice(self._newest(engine, number), LOOK_BACK):
             if global_seq(raw.op_seq, lane, len(lanes)) == op_seq:
-                return self._in_job(raw, lane, len(lanes))
+                return engine.receipt_of_job(raw, lane, len(lanes))
         return None
 
     def _joined(self, portions: list[Any]) -> Any:
         return portions[0] if len(portions) == 1 else self.engines[0].receipt_join(portions)
-
-    def _in_job(self, raw: Any, lane: int, lanes: int) -> Any:
-        """A copy of a receipt of a lane with the job's numbers for the ops of which it tells."""
-        receipt = self.engines[0].receipt_join([raw])
-        # The nearest number with those low bits: a receipt tells of ops around its own.
-        apart = (receipt.agreed_seq - receipt.op_seq + 2**31) % 2**32 - 2**31
-        receipt.op_seq = global_seq(receipt.op_seq, lane, lanes)
-        receipt.agreed_seq = (receipt.op_seq + apart * lanes) % 2**32
-        return receipt
 
     def events(self) -> list[Event]:
         """All that has been told by now, in the order of time; of a flood a part, and more the next time.

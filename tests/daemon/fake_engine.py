@@ -37,6 +37,7 @@ from ultima.daemon.engine.engine import (
     Snapshot,
     Status,
 )
+from ultima.daemon.engine.joins import NativeJoins
 from ultima.daemon.engine.pauses import Reached
 from ultima.daemon.engine.seal import Seal
 from ultima.daemon.engine.structs import job_config
@@ -99,8 +100,10 @@ class FakeSession:
     first_op_seq: int
 
 
-class FakeEngine:
-    """See the module. `Engine` says what the methods mean."""
+class FakeEngine(NativeJoins):
+    """See the module. `Engine` says what the methods mean. How what is told of portions is joined is the core's rule."""
+
+    _ffi, _lib = ffi, lib
 
     def __init__(self, config: EngineConfig) -> None:
         self.config = config
@@ -283,11 +286,6 @@ class FakeEngine:
         kept = self.jobs[job].receipts if job in self.jobs else []
         return kept[-1 - back] if back < len(kept) else None
 
-    def receipt_join(self, portions: list[Any]) -> Any:
-        ret = ffi.new("ut_receipt *")
-        lib.ut_receipt_join(ret, portions, len(portions))
-        return ret
-
     def region_map(self, fd: int, size: int) -> Region:
         if not 0 < size <= os.fstat(fd).st_size:
             raise ResourceExhausted(f"region_map: {size} bytes cannot be mapped")
@@ -329,10 +327,6 @@ class FakeEngine:
         if not self._events and self._rung:
             os.eventfd_read(self._event_fd)
             self._rung = False
-        return event
-
-    def event_join(self, portions: list[Event]) -> Event:
-        (event,) = portions
         return event
 
     def close(self) -> None:

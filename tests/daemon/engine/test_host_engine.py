@@ -44,6 +44,18 @@ def test_seq__each_op_has_one_place_and_comes_back() -> None:
             assert sorted(firsts) == list(range(op_seq, op_seq + lanes)), (op_seq, lanes)
 
 
+def test_seq__is_that_of_the_core() -> None:
+    """The core gives receipts the job's numbers, trainers and engines count by them."""
+    native: Any = SimpleNamespace(_ffi=ffi, _lib=lib)
+    for lanes in (1, 2, 3, 4):
+        for lane in range(lanes):
+            for local in (0, 1, 77, 2**32 - 1, 2**32):
+                told = ffi.new("ut_receipt *", {"op_seq": local, "agreed_seq": (local - 1) % 2**32})
+                receipt = NativeJoins.receipt_of_job(native, told, lane, lanes)
+                assert receipt.op_seq == global_seq(local, lane, lanes) and told.op_seq == local
+                assert receipt.agreed_seq == (receipt.op_seq - lanes) % 2**32
+
+
 def test_next_seq__is_what_follows_the_newest_op_of_all_lanes() -> None:
     assert next_seq([0, 0]) == 0
     assert next_seq([1, 0]) == 1, "op 0 was seen"

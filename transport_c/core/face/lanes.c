@@ -50,9 +50,15 @@ uint32_t ut_lanes_portions(const ut_lanes *l, unsigned collective, uint64_t byte
 bool ut_lanes_room(const ut_lanes *l, uint64_t op_seq, uint32_t portions)
 {
     for (uint32_t i = 0; i < portions; i++)
-        if (l->lane[(op_seq + i) % l->lanes].outstanding >= UT_RING_ENTRIES)
+        if (__atomic_load_n(&l->lane[(op_seq + i) % l->lanes].outstanding, __ATOMIC_RELAXED) >= UT_RING_ENTRIES)
             return false;
     return true;
+}
+
+/* Others may read it meanwhile. */
+static void count(ut_lane *lane, int by)
+{
+    __atomic_store_n(&lane->outstanding, lane->outstanding + (uint32_t)by, __ATOMIC_RELAXED);
 }
 
 /* Puts an op with the job's number into its lane; returns the lane's bit, or 0 if its ring is full. */
@@ -63,7 +69,7 @@ static uint32_t put(ut_lanes *l, ut_submission *op)
     op->op_seq = ut_lane_seq(op->op_seq, at, l->lanes);
     if (ut_ring_submit(lane->submissions, lane->completions, op))
         return 0;
-    lane->outstanding++;
+    count(lane, 1);
     return 1u << at;
 }
 
@@ -116,7 +122,8 @@ static uint32_t take_next(ut_lanes *l, ut_receipt *ret)
 
 static void ended(ut_lane *lane)
 {
-    lane->outstanding -= lane->outstanding > 0;
+    if (lane->outstanding)
+        count(lane, -1);
 }
 
 static ut_receipt *kept(ut_lanes *l, const ut_joining *s, uint32_t at)

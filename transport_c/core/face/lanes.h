@@ -8,7 +8,8 @@
  * it as an op of its own. Such a call has as many numbers as lanes, from a multiple of their count on; no rank uses the
  * numbers that stay free before it.
  *
- * All is kept in memory that the caller gives, and no engine knows of it. It is not safe for several threads.
+ * All is kept in memory that the caller gives, and no engine knows of it. It is not safe for several threads, but that
+ * ut_lanes_portions and ut_lanes_room may be called while another thread takes receipts: room that is seen then stays.
  */
 #ifndef UT_LANES_H
 #define UT_LANES_H
