@@ -23,6 +23,7 @@ FLOORS = (
 )  # fmt: skip
 HEADER_LINES_MAX = 250
 CIRCLE_MAX = 3
+ASSERTS_MIN = 12  # in a thousand lines
 
 Arrows = set[tuple[str, str]]
 
@@ -158,6 +159,14 @@ def test_partial__three_files_outside_its_room_ask_whether_a_job_is_partial() ->
     files = {str(path.relative_to(CORE)) for path in CORE.rglob("*.[ch]")
              if _room(str(path.relative_to(CORE))) != "partial" and asks.search(path.read_text())}  # fmt: skip
     assert files == {"face/engine.c", "face/submit.c", "face/valid.c"}
+
+
+def test_asserts__say_what_each_part_takes_for_granted() -> None:
+    """They are compiled into the extension and stop the daemon: for mistakes of our own, never for what a peer or a
+    trainer sends. Hostile worlds and the fuzz targets run with them."""
+    texts = [path.read_text() for path in [*CORE.rglob("*.c"), *CORE.rglob("*.h")]]
+    asserts = sum(len(re.findall(r"^\s+assert\(", text, re.MULTILINE)) for text in texts)
+    assert asserts >= ASSERTS_MIN * sum(text.count("\n") for text in texts) / 1000
 
 
 def _plant(core: Path, files: dict[str, str]) -> None:

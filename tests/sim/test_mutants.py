@@ -3,7 +3,7 @@
 copy of the files it touches; its first lines say what is wrong, in which worlds that shows, and what must find it.
 
     Worlds: plain, or the simulator's options for the kind of worlds, or `matrix`, or `none`
-    Found by: an oracle; of `matrix` the row that must fail; of `none` a unit test
+    Found by: an oracle, or an assert of the core; of `matrix` the row that must fail; of `none` a unit test
 
 `make -C transport_c mutant NAME=...` opens one that no longer applies.
 """
@@ -58,7 +58,7 @@ def test_mutant__applies_at_one_place_and_says_what_finds_it(mutant: Mutant) -> 
     """With one line of context a patch may fit twice, and then it would be another bug."""
     assert mutant.bug and mutant.hunks
     assert mutant.worlds in {*SEEDS, "matrix", "none"}
-    assert re.match(r"O\d+ |receipt$|hosts=|test_", mutant.found_by)
+    assert re.match(r"O\d+ |receipt$|assert$|hosts=|test_", mutant.found_by)
     for file, lines in mutant.hunks:
         times = (TRANSPORT / file).read_text().count(lines)
         assert times == 1, f"fits {times} times into {file}: make -C transport_c mutant NAME={mutant.name}"
@@ -101,14 +101,16 @@ def sings(mutant: Mutant) -> None:
         assert run(mutant.program).returncode == 1, f"{mutant.found_by} does not find {mutant.name}"
         return
     seeds, first, found = SEEDS[mutant.worlds], 1, ""
-    worlds = mutant.worlds.replace("plain", "").split()
-    while not found.startswith(f"oracle {mutant.found_by},"):
+    worlds, asserts = mutant.worlds.replace("plain", "").split(), mutant.found_by == "assert"
+    finding = "the process ended with signal 6" if asserts else f"oracle {mutant.found_by},"
+    while not found.startswith(finding):
         assert first <= seeds, f"{mutant.name} was never found by {mutant.found_by}"
         result = run(mutant.program, *worlds, "--from", first, "--count", seeds + 1 - first, "--stop", seconds=500)
         assert result.returncode == 1, f"{mutant.name} sang {seeds} worlds long\n{told(result)}"
         failure = re.search(r"^FAILED seed (\d+): (.*)$", result.stdout, re.MULTILINE)
         assert failure is not None, told(result)
         first, found = int(failure[1]) + 1, failure[2]
+        assert not asserts or "Assertion" in result.stderr
 
 
 @pytest.mark.check

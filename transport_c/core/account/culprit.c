@@ -39,6 +39,7 @@ uint8_t ut_culprit_trouble(const ut_witness *seen, uint32_t host, ut_ns elapsed)
 
 ut_verdict ut_culprit_find(const ut_witness *seen, uint32_t hosts, uint32_t self, ut_ns elapsed)
 {
+    assert(hosts >= 1 && hosts <= UT_HOSTS_MAX && self < hosts);
     ut_verdict verdict = {0xffff, UT_TROUBLE_NONE};
     uint32_t votes[UT_HOSTS_MAX] = {0}, most = 0;
     for (uint32_t h = 0; h < hosts; h++) {

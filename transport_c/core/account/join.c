@@ -113,6 +113,7 @@ static void join_next(ut_receipt *to, const ut_receipt *r)
     to->bytes_expected += r->bytes_expected;
     to->bytes_used += r->bytes_used;
     to->bytes_missing += r->bytes_missing;
+    to->bytes_redundant += r->bytes_redundant;
     to->bytes_repaired += r->bytes_repaired;
     to->bytes_duplicate += r->bytes_duplicate;
     to->nonfinite += r->nonfinite;
@@ -134,8 +135,12 @@ void ut_receipt_join(ut_receipt *ret, const ut_receipt *const *portion, unsigned
 {
     assert(portions >= 1 && portions <= UT_LANES_MAX);
     memcpy(ret, portion[0], offsetof(ut_receipt, peer) + portion[0]->hosts * sizeof *ret->peer);
-    for (unsigned i = 1; i < portions; i++)
+    bool balanced = ut_receipt_balances(ret); /* portions come from memory that others can write */
+    for (unsigned i = 1; i < portions; i++) {
+        balanced = balanced && ut_receipt_balances(portion[i]);
         join_next(ret, portion[i]);
+    }
+    assert(!balanced || ut_receipt_balances(ret));
     if (portions > 1)
         ret->portion = ut_portion(0, portions);
 }

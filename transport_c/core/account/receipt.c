@@ -10,6 +10,20 @@ static uint64_t all_hosts(const ut_op_account *a)
     return ut_bits_below(a->job->hosts);
 }
 
+/* Every byte that was expected came or is missing; and the sums are those of the rows. */
+static bool rows_balance(const ut_receipt *r, uint32_t hosts)
+{
+    uint64_t expected = 0, missing = 0;
+    for (uint32_t h = 0; h < hosts; h++)
+        for (unsigned stage = 0; stage < 2; stage++) {
+            if (r->peer[h].missing[stage] > r->peer[h].expected[stage])
+                return false;
+            expected += r->peer[h].expected[stage];
+            missing += r->peer[h].missing[stage];
+        }
+    return expected == r->bytes_expected && missing == r->bytes_missing;
+}
+
 static void account_receive(const ut_op_account *a, ut_ns start, uint32_t i, ut_receipt *r)
 {
     const ut_step *s = &a->plan->schedule.step[i];
@@ -18,6 +32,7 @@ static void account_receive(const ut_op_account *a, ut_ns start, uint32_t i, ut_
     uint64_t missing = ut_transfer_missing(t, a->job->payload);
     uint64_t expected =
         ut_transfer_expected(t, s->bytes) - (ut_transfer_moot(t) ? ut_transfer_outstanding(t, a->job->payload) : 0);
+    assert(s->peer < a->job->hosts && s->peer != a->job->self && missing <= expected);
     row->expected[s->stage - 1] += expected;
     row->missing[s->stage - 1] += (uint32_t)missing;
     if (missing && row->why == UT_MISSING_NOTHING)
@@ -35,6 +50,7 @@ void ut_receipt_rows(const ut_op_account *a, const ut_account_facts *f, ut_recei
     for (uint32_t i = 0; i < a->plan->schedule.steps; i++)
         if (a->plan->schedule.step[i].kind == UT_STEP_RECEIVE)
             account_receive(a, f->start, i, r);
+    assert(rows_balance(r, a->job->hosts) && !r->peer[a->job->self].expected[0]);
     r->bytes_used = r->bytes_expected - r->bytes_missing;
 }
 
@@ -125,6 +141,7 @@ void ut_receipt_masks(const ut_op_account *a, const ut_account_facts *f, ut_rece
 
 void ut_receipt_keep(ut_job_account *j, const ut_receipt *r)
 {
+    assert(r->hosts <= UT_HOSTS_MAX && r->self < UT_MAX2(r->hosts, 1));
     ut_receipt *to = &j->kept[j->kept_count++ % UT_RECEIPTS_KEPT];
     memcpy(to, r, offsetof(ut_receipt, peer) + r->hosts * sizeof *r->peer);
 }
@@ -139,6 +156,7 @@ const ut_receipt *ut_receipt_back(const ut_job_account *j, uint32_t back)
 void ut_account_init(ut_op_account *a, ut_job_account *job, const ut_op_what *what, const ut_op_plan *plan,
                      const ut_op_fold *fold)
 {
+    assert(job && what && plan && fold);
     a->job = job;
     a->what = what;
     a->plan = plan;

@@ -23,6 +23,7 @@ static bool all_heard(const ut_op_account *a)
 
 void ut_replica_ended(ut_op_account *a)
 {
+    assert(!a->failed);
     a->replica.digest = a->fold->result.digest;
     a->replica.known = true;
 }
@@ -31,6 +32,7 @@ void ut_replica_compare(ut_op_account *a, uint64_t seq, uint32_t host, uint32_t 
 {
     ut_job_account *j = a->job;
     ut_replica *r = &a->replica;
+    assert(r->known && host < j->hosts && host != j->self);
     if (ut_bits_have(r->heard, host))
         return;
     r->heard |= ut_bit(host);

@@ -30,6 +30,7 @@ void ut_witness_begin(ut_op_account *a, uint64_t started, ut_ns now)
 
 void ut_witness_heard(ut_op_account *a, uint32_t host, bool opened, ut_ns now)
 {
+    assert(host < a->job->hosts && host != a->job->self);
     ut_note *n = &a->note[host];
     if (n->opened != UT_NEVER)
         n->quiet = UT_MAX2(n->quiet, now - n->heard);
@@ -47,6 +48,7 @@ void ut_witness_data(ut_op_account *a, uint32_t host, const ut_data *h, uint32_t
         n->first = now;
         n->lag_first = lag;
     }
+    assert(packets > 0);
     n->packets += packets;
     int32_t over = signed24(low24(lag - n->lag_first));
     n->lag_least = UT_MIN2(n->lag_least, over);
@@ -169,6 +171,7 @@ void ut_witness_tell(const ut_op_account *a, const ut_account_facts *f, ut_recei
         verdict.trouble = ut_culprit_trouble(seen, verdict.host, r->elapsed_ns);
     }
     verdict = ut_culprit_blocked(verdict, seen, a->job->hosts, a->job->self, a->job->blocked);
+    assert(verdict.host < a->job->hosts || verdict.host == 0xffff);
     r->culprit = verdict.host;
     r->trouble = verdict.trouble;
 }

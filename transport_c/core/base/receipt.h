@@ -167,4 +167,10 @@ typedef struct ut_receipt {
     /* generated: end */
 } ut_receipt;
 
+/* The conservation law: what was expected was used, or came although it was not needed, or is missing. */
+static inline bool ut_receipt_balances(const ut_receipt *r)
+{
+    return r->bytes_expected == r->bytes_used + r->bytes_redundant + r->bytes_missing;
+}
+
 #endif

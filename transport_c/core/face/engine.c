@@ -70,6 +70,7 @@ size_t ut_job_bytes(const ut_engine_config *engine, const ut_job_config *config)
 
 static void complete(void *engine, uint32_t session, const ut_receipt *receipt)
 {
+    assert(session < UT_SESSIONS_MAX && receipt->hosts <= UT_HOSTS_MAX);
     ut_engine *e = engine;
     ut_engine_session *s = &e->session[session];
     if (!s->used)
@@ -84,6 +85,7 @@ static void complete(void *engine, uint32_t session, const ut_receipt *receipt)
 static void emit(void *engine, const ut_event *event)
 {
     ut_engine *e = engine;
+    assert(e->events <= UT_EVENTS_MAX && e->event_first < UT_EVENTS_MAX);
     if (e->events == UT_EVENTS_MAX) {
         e->stats.events_dropped++;
         return;
@@ -94,6 +96,7 @@ static void emit(void *engine, const ut_event *event)
 static void tell(void *engine, uint32_t session, uint64_t taken, uint64_t freed, uint64_t results)
 {
     const ut_engine *e = engine;
+    assert(session < UT_SESSIONS_MAX);
     ut_completion_ring *ring = e->session[session].memory.completions;
     __atomic_store_n(&ring->results, results, __ATOMIC_RELEASE);
     __atomic_store_n(&ring->taken, taken, __ATOMIC_RELEASE);
@@ -110,6 +113,7 @@ static void room(void *engine)
 
 static uint32_t place_of(void *engine, uint32_t session)
 {
+    assert(session < UT_SESSIONS_MAX);
     const ut_engine *e = engine;
     return e->session[session].memory.place;
 }
@@ -133,6 +137,7 @@ static ut_host host_of(ut_engine *e)
 void ut_engine_limit_bursts(ut_engine *e, uint64_t packets)
 {
     e->host.segments_max = (uint32_t)UT_MIN2(UT_MAX2(packets, 1), (uint64_t)e->config.segments_max);
+    assert(e->host.segments_max >= 1);
 }
 
 int ut_engine_init(void *mem, const ut_engine_config *config, ut_engine **ret)
@@ -171,6 +176,7 @@ int ut_engine_job_add(ut_engine *e, uint32_t job, const ut_job_config *config, v
         ut_partial_init(l.job, l.partial, l.of_op);
     if (l.coded)
         ut_coded_init(l.job, l.coded, &l.memory);
+    assert((l.partial != NULL) == (config->options.policy > UT_POLICY_NONE));
     e->job[job] = l.job;
     e->stats.progress++;
     return UT_OK;

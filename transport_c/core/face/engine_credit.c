@@ -94,10 +94,12 @@ void ut_engine_waited(ut_engine *e, ut_ns waited)
         e->late = (ut_ns)((int64_t)e->late +
                           ((int64_t)e->waited.longest - (int64_t)e->late) * (int64_t)packets / (int64_t)votes);
     e->waited = (ut_engine_wait){.longest = waited, .packets = e->came.packets, .votes = votes};
+    assert(e->waited.packets <= e->came.packets);
 }
 
 void ut_engine_came(ut_engine *e, uint32_t packets, uint32_t bytes, uint64_t numbers)
 {
+    assert(packets > 0);
     uint64_t lost = numbers > packets ? numbers - packets : 0;
     e->came.bytes += bytes;
     e->came.packets += packets;

@@ -16,6 +16,7 @@ static ut_conn *conn_of_cid(const ut_engine *e, uint32_t cid, ut_job **ret_job, 
     ut_conn *c = &j->conn[host];
     if (!c->listening || c->shut || c->rx_cid != cid)
         return NULL;
+    assert(host != j->config.self); /* on its own path a host never listens */
     *ret_job = j;
     *ret_host = host;
     return c;
@@ -150,6 +151,7 @@ static void take_run(ut_engine *e, run *r, bool ce, ut_ns now)
     if (packets == 0)
         return;
     ut_conn *c = &r->job->conn[r->host];
+    assert(packets <= UT_RUN_MOST);
     const uint32_t len = ut_wire_packet((uint32_t)first->payload_len, 0), bytes = len + r->job->frame.overhead;
     if (packets > 1 && !c->shut && !(first->flags & UT_FLAG_REPAIR) &&
         ut_conn_check_pn(c, first->pn, &pn) == UT_PN_NEW && pn >= c->rx.next) {
@@ -301,6 +303,7 @@ static void input_feedback(ut_engine *e, uint32_t port, uint8_t *packet, size_t 
 
 void ut_engine_input(ut_engine *e, uint32_t port, uint8_t *data, size_t len, size_t stride, bool ce, ut_ns now)
 {
+    assert(port <= UT_PORT_FEEDBACK);
     size_t at = 0;
     run r;
     r.data.packets = 0;

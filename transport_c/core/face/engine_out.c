@@ -14,6 +14,7 @@ static bool build_grant(ut_engine *e, ut_job *j, uint32_t host, ut_ns now, ut_bu
 {
     ut_conn *c = &j->conn[host];
     ut_grant g;
+    assert(c->say.grant);
     ut_conn_fill_grant(c, &g);
     begin_feedback(c, g.number, b);
     ut_grant_append(b, &g);

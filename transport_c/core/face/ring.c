@@ -67,6 +67,7 @@ int ut_ring_take_submission(const ut_submission_ring *s, ut_completion_ring *c, 
 
 int ut_ring_complete(const ut_submission_ring *s, ut_completion_ring *c, uint64_t *written, const ut_receipt *receipt)
 {
+    assert(receipt->hosts <= UT_HOSTS_MAX);
     if (*written - load(&s->completions_taken) >= UT_RING_ENTRIES)
         return UT_ERR_FULL;
     c->entries[*written % UT_RING_ENTRIES] = *receipt;

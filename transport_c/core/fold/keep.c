@@ -6,6 +6,7 @@
 
 bool ut_fold_keep(const ut_op_fold *f, ut_progress *way)
 {
+    assert(f->plan->schedule.chunks <= UT_HOSTS_MAX);
     uint32_t first[UT_HOSTS_MAX]; /* per chunk: the first slot that somebody may still want */
     if (ut_op_in_job_memory(f->memory))
         return true;

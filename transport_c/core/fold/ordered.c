@@ -46,6 +46,7 @@ static void open(ut_op_fold *f)
     memset(o->step, 0xff, sizeof o->step);
     for (uint32_t i = 0; i < s->steps; i++)
         if (contributes(&s->step[i])) {
+            assert(o->step[s->step[i].peer] == UINT32_MAX); /* each host contributes once */
             o->step[s->step[i].peer] = i;
             o->at[s->step[i].peer] = n++;
         }
@@ -58,7 +59,9 @@ static uint8_t *kept_at(const ut_ordered *o, const ut_op_fold *f, uint32_t host,
 
 static bool arrive(ut_op_fold *f, const ut_step *s, uint32_t slot, const uint8_t *payload, size_t len, unsigned ranks)
 {
+    const ut_ordered *o = f->rule_memory;
     (void)ranks;
+    assert(o->step[s->peer] < f->plan->schedule.steps && (uint64_t)slot * f->payload + len <= o->stride);
     memcpy(kept_at(f->rule_memory, f, s->peer, slot), payload, len);
     return true;
 }
@@ -75,6 +78,7 @@ static size_t finish(ut_op_fold *f, uint32_t chunk, uint32_t slot, uint8_t *dst,
         else if (step != UINT32_MAX && ut_transfer_has(&f->plan->transfer[step], slot))
             from[n++] = kept_at(o, f, h, slot);
     }
+    assert(n >= 1 && n <= f->hosts);
     return ut_combine(f->what->dtype, f->what->redop, dst, from, n, len / f->what->element,
                       ut_fold_divisor(f, f->first[chunk] + slot));
 }

@@ -32,6 +32,8 @@ uint32_t ut_fold_divisor(const ut_op_fold *f, uint32_t g)
 void ut_fold_init(ut_op_fold *f, const ut_op_what *what, ut_op_plan *plan, ut_op_memory *memory, ut_work *turn,
                   uint32_t payload, uint32_t world, uint32_t hosts, uint32_t self)
 {
+    assert(what && plan && memory && turn);
+    assert(payload > 0 && world > 0 && hosts <= UT_HOSTS_MAX && self < hosts);
     f->what = what;
     f->plan = plan;
     f->memory = memory;
@@ -43,6 +45,9 @@ void ut_fold_init(ut_op_fold *f, const ut_op_what *what, ut_op_plan *plan, ut_op
 void ut_fold_open(ut_op_fold *f, uint16_t ranks, uint32_t lacking)
 {
     const ut_schedule *s = &f->plan->schedule;
+    assert(s->chunks >= 1 && s->chunks <= UT_HOSTS_MAX && s->steps <= UT_STEPS_MAX);
+    assert(ranks <= f->world && lacking <= f->world);
+    assert(s->own == UT_CHUNK_NONE || s->own < s->chunks);
     memset(f->ready, 0, sizeof f->ready);
     memset(f->due, 0, sizeof f->due);
     memset(f->up, 0xff, sizeof f->up);
@@ -68,11 +73,13 @@ void ut_fold_open(ut_op_fold *f, uint16_t ranks, uint32_t lacking)
             f->due[f->summing = x->chunk]++; /* who is gone contributes nothing; a strict rule waits for enough */
     }
     f->summing = s->own != UT_CHUNK_NONE || !f->rule || !f->rule->strict ? s->own : f->summing;
-    for (uint32_t c = 0; c < s->chunks; c++)
+    for (uint32_t c = 0; c < s->chunks; c++) {
+        assert(f->due[c] < f->hosts); /* each other host sends it once at most */
         if ((f->due[c] == 0 || s->placed) && c != s->own) {
             f->summed |= 1ULL << c; /* a leaf: what it sends is its own */
             f->ready[0][c] = slots_of(f, c);
         }
+    }
     uint32_t slots = f->first[s->chunks];
     memset(f->state, 0, slots);
     /* What only moves is whole, unless a rank of this host did not call. */
@@ -130,11 +137,13 @@ static uint8_t redop_on_the_way(const ut_op_fold *f)
 
 const uint8_t *ut_fold_own(const ut_op_fold *f, uint32_t chunk, uint32_t slot)
 {
+    assert(chunk < f->plan->schedule.chunks);
     return src_at(f, offset_of(f, chunk, slot));
 }
 
 bool ut_fold_moot(const ut_op_fold *f, const ut_step *s, uint32_t slot)
 {
+    assert(s->stage == 1 && s->chunk < f->plan->schedule.chunks);
     return f->state[f->first[s->chunk] + slot] & SUMMED;
 }
 
@@ -178,6 +187,7 @@ static void add(ut_op_fold *f, uint32_t chunk, uint32_t slot, const uint8_t *pay
 {
     uint32_t g = f->first[chunk] + slot;
     uint64_t at = offset_of(f, chunk, slot);
+    assert((f->state[g] & FOLDS) < f->due[chunk]);
     bool own = chunk == f->plan->schedule.own;
     bool first = (f->state[g] & FOLDS) == 0;
     bool last = (++f->state[g] & FOLDS) == f->due[chunk];
@@ -204,6 +214,8 @@ static void add(ut_op_fold *f, uint32_t chunk, uint32_t slot, const uint8_t *pay
 
 void ut_fold_add(ut_op_fold *f, const ut_step *s, uint32_t slot, const ut_payloads *p, unsigned ranks)
 {
+    assert(s->kind == UT_STEP_RECEIVE && s->stage == 1 && p->slots > 0);
+    assert(f->rule || slot + p->slots <= slots_of(f, s->chunk));
     for (uint32_t i = 0; i < p->slots; i++)
         if (f->rule)
             add_by_rule(f, s, slot + i, p->first + i * p->stride, p->len, ranks);
@@ -227,6 +239,7 @@ static void placed(ut_op_fold *f, const ut_step *s, uint32_t slot, uint64_t at, 
 
 void ut_fold_place(ut_op_fold *f, const ut_step *s, uint32_t slot, const ut_payloads *p, unsigned missing)
 {
+    assert(s->kind == UT_STEP_RECEIVE && p->slots > 0 && p->crc);
     const bool by_rule = f->rule && f->rule->place, whole = f->plan->schedule.direct && !missing && s->stage == 2;
     for (uint32_t i = 0; i < p->slots; i++) {
         const uint8_t *payload = p->first + i * p->stride;
@@ -245,6 +258,7 @@ void ut_fold_place(ut_op_fold *f, const ut_step *s, uint32_t slot, const ut_payl
 const uint8_t *ut_fold_payload(const ut_op_fold *f, const ut_step *s, uint32_t slot, uint32_t *slots,
                                unsigned *ret_ranks)
 {
+    assert(s->kind == UT_STEP_SEND && *slots > 0);
     uint64_t at = offset_of(f, s->chunk, slot);
     if (s->stage == 1 && f->due[s->chunk] == 0) {
         *ret_ranks = f->ranks;
@@ -266,6 +280,7 @@ const uint8_t *ut_fold_payload(const ut_op_fold *f, const ut_step *s, uint32_t s
 static void end_slot(ut_op_fold *f, uint32_t chunk, uint32_t slot)
 {
     uint32_t g = f->first[chunk] + slot;
+    assert(slot < slots_of(f, chunk));
     if (f->state[g] & SUMMED)
         return;
     uint64_t at = offset_of(f, chunk, slot);
@@ -291,13 +306,14 @@ static void end_slot(ut_op_fold *f, uint32_t chunk, uint32_t slot)
 
 void ut_fold_fewer(ut_op_fold *f, uint32_t chunk)
 {
-    assert(chunk == f->plan->schedule.own);
+    assert(chunk == f->plan->schedule.own && f->due[chunk] > 0);
     f->due[chunk]--;
     f->fewer_at = 0; /* some of its slots may be complete with what they have */
 }
 
 void ut_fold_join(ut_op_fold *f, uint16_t ranks)
 {
+    assert(ranks <= f->world);
     f->ranks = ranks;
     if (f->summing != UT_CHUNK_NONE)
         f->fewer_at = 0;
@@ -326,6 +342,7 @@ static bool may_pass(const ut_op_fold *f)
 static bool end_complete_slots(ut_op_fold *f)
 {
     uint32_t chunk = f->summing, *slot = &f->fewer_at;
+    assert(chunk < f->plan->schedule.chunks);
     for (; *slot < slots_of(f, chunk); ++*slot) {
         if ((f->state[f->first[chunk] + *slot] & SUMMED) || !is_complete(f, chunk, *slot))
             continue;
@@ -366,6 +383,7 @@ static bool end_sum(ut_op_fold *f, uint32_t chunk)
 /* No more of |chunk|'s result will come: its place is taken by what this host has gathered of it, at least its own. */
 static bool fill(ut_op_fold *f, uint32_t chunk)
 {
+    assert(f->down[chunk] < f->plan->schedule.steps); /* an owner has no holes in its result */
     const ut_transfer *t = &f->plan->transfer[f->down[chunk]];
     uint32_t slot = f->fill_chunk == chunk ? f->fill_slot : 0;
     bool stands = f->rule && f->rule->fill; /* where results are placed, the own contribution is already */

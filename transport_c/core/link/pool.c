@@ -24,6 +24,7 @@ static uint64_t carried(const ut_pool *p, ut_ns time)
 
 static void set_bytes(ut_pool *p, uint64_t bytes, uint64_t peers)
 {
+    assert(p->packet > 0 && p->squeeze >= WHOLE / SQUEEZE_MOST && p->squeeze <= WHOLE);
     uint64_t standing = bytes / p->packet / 4 / UT_MAX2(peers, 1);
     uint64_t least = UT_MAX2((uint64_t)UT_POOL_STANDING_MIN * p->squeeze / WHOLE, 1);
     p->bytes = UT_MIN2(bytes, p->most);
@@ -32,10 +33,12 @@ static void set_bytes(ut_pool *p, uint64_t bytes, uint64_t peers)
     p->few = (uint32_t)UT_MAX2(UT_MIN2(standing, (uint64_t)UT_POOL_STANDING_MAX), least) * p->packet;
     p->standing = p->few;
     p->enough = p->few / 2;
+    assert(p->share <= p->bytes && p->bytes <= p->most && p->few >= p->packet);
 }
 
 void ut_pool_init(ut_pool *p, uint32_t packet, uint64_t most)
 {
+    assert(packet > 0);
     *p = (ut_pool){.packet = packet, .most = most, .squeeze = WHOLE};
     set_bytes(p, (uint64_t)UT_POOL_PACKETS * packet, 1);
 }
@@ -123,6 +126,7 @@ void ut_pool_expect(ut_pool *p, uint32_t packets, uint32_t kept, uint32_t peers)
     bool fits = packets <= room;
     p->standing = fits ? UT_MAX2(p->few, (uint32_t)UT_MIN2(2 * (uint64_t)packets, room) * p->packet) : p->few;
     p->enough = fits ? UT_MAX2(packets, 1) * p->packet : p->few / 2;
+    assert(p->standing >= p->few);
 }
 
 /* How much |inlet| may have outstanding. */
@@ -175,6 +179,7 @@ static ut_inlet *least_of(const ut_pool *p, ut_inlet *inlet, uint32_t n)
 
 uint64_t ut_pool_hand_out(ut_pool *p, ut_inlet *inlet, uint32_t n, uint64_t others)
 {
+    assert(inlet || n == 0);
     ut_inlet *next;
     uint64_t taken = 0;
     p->wanting = false;
@@ -190,6 +195,7 @@ uint64_t ut_pool_hand_out(ut_pool *p, ut_inlet *inlet, uint32_t n, uint64_t othe
             p->held_back = p->wanting = true;
             break;
         }
+        assert(after > next->outstanding && (cost == 0 || others + taken + cost <= p->bytes));
         next->urgent = next->urgent || next->outstanding < UT_MAX2(next->more, p->enough);
         next->granted += after - next->outstanding;
         next->outstanding = after;

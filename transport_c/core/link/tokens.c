@@ -14,6 +14,7 @@ static void refill(ut_tokens *t, uint64_t rate, ut_ns now)
         return;
     t->bytes = UT_MIN2(t->bytes + more, (uint64_t)UT_TOKENS_MAX);
     t->at = now;
+    assert(t->bytes <= UT_TOKENS_MAX);
 }
 
 /* Bytes for which it is worth waking. */
@@ -25,6 +26,7 @@ static uint64_t quantum(uint64_t rate, uint32_t packet)
 
 uint32_t ut_tokens_take(ut_tokens *t, uint32_t n, uint32_t packet, ut_ns now)
 {
+    assert(packet > 0);
     uint64_t rate = t->limit;
     if (rate == 0 || n == 0)
         return n;

@@ -17,6 +17,7 @@ ut_ns ut_timeout_time(uint16_t field)
 /* Hoare's selection: afterwards v[k] is what it would be if v were sorted. */
 static uint32_t select_rank(uint32_t *v, uint32_t n, uint32_t k)
 {
+    assert(k < n);
     uint32_t from = 0, to = n - 1;
     while (from < to) {
         uint32_t pivot = v[from + (to - from) / 2], a = from, b = to;
@@ -66,6 +67,7 @@ ut_ns ut_median(ut_ns *values, uint32_t n)
         values[k] = v;
     }
     ut_ns low = values[(n - 1) / 2], high = values[n / 2];
+    assert(low <= high);
     return low + (high - low) / 2;
 }
 

@@ -91,6 +91,8 @@ ut_job *ut_job_lay_out(ut_carver *c, const ut_job_config *config, uint64_t early
 
 void ut_job_init(ut_job *j, uint32_t number, const ut_job_config *config, const ut_host *host)
 {
+    assert(host && number < UT_JOBS_MAX);
+    assert(config->hosts >= 1 && config->hosts <= UT_HOSTS_MAX && config->self < config->hosts);
     j->number = number;
     j->host = host;
     j->config = *config;
@@ -121,6 +123,7 @@ void ut_job_init(ut_job *j, uint32_t number, const ut_job_config *config, const 
 
 uint32_t ut_job_ranks_of(const ut_job *j, uint32_t host)
 {
+    assert(host < j->config.hosts);
     const ut_job_config *c = &j->config;
     if (c->ranks_of[c->self])
         return c->ranks_of[host];
@@ -165,6 +168,7 @@ void ut_job_raise_rx_floor(ut_job *j)
             floor = UT_MIN2(floor, op->seq);
     }
     j->rx_floor = UT_MAX2(j->rx_floor, floor);
+    assert(j->rx_floor <= j->next_open);
 }
 
 uint64_t ut_job_tx_floor(const ut_job *j)

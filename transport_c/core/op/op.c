@@ -125,6 +125,7 @@ void ut_op_answer_late(ut_job *j, uint32_t session, const ut_submission *s, ut_n
  * the same floats by the ranks of a host is the same each time. */
 static void add_call(ut_op *op, const ut_call *call)
 {
+    assert(op->state == UT_OP_GATHERING && call->place < UT_LOCAL_MAX && !ut_bits_have(op->local.places, call->place));
     unsigned at = op->local.calls++;
     for (; at > 0 && op->local.call[at - 1].place > call->place; at--)
         op->local.call[at] = op->local.call[at - 1];
@@ -156,6 +157,7 @@ void ut_op_call(ut_job *j, uint32_t session, const ut_submission *s, const uint8
 
 void ut_op_work_on(ut_job *j, ut_op *op, ut_ns now)
 {
+    assert(ut_op_has_work(op));
     if (op->state == UT_OP_OPENING)
         ut_op_open_on(j, op, now);
     else if (op->state == UT_OP_ENDING)
@@ -225,6 +227,7 @@ void ut_op_session_gone(ut_job *j, uint32_t session, ut_ns now)
 
 void ut_op_host_absent(ut_job *j, uint32_t host, ut_ns now)
 {
+    assert(host < j->config.hosts && host != j->config.self);
     for (unsigned k = 0; k < UT_OPS_MAX; k++) {
         ut_op *op = &j->op[k];
         if (!ut_op_sends(op) || ut_op_awaits(j, op, host))

@@ -90,5 +90,6 @@ uint32_t ut_job_inlets(ut_job *j, ut_ns now, ut_inlet *ret, ut_ns *look_at, ut_n
         if (inlet->more && inlet->outstanding)
             *look_at = UT_MIN2(*look_at, ut_conn_grant_again(c, now));
     }
+    assert(n < j->config.hosts);
     return n;
 }

@@ -52,6 +52,7 @@ static void close_receives(ut_op *op, unsigned stage, unsigned why_if_some)
 
 static void end_stage1(ut_job *j, ut_op *op, unsigned how, ut_ns now)
 {
+    assert(op->state == UT_OP_RUNNING && op->time.stage_end[0] == UT_END_NONE && how != UT_END_NONE);
     j->incast.stale = true;
     op->time.stage_end[0] = (uint8_t)how;
     op->time.stage_at[0] = now;
@@ -83,6 +84,7 @@ static void end_stage1(ut_job *j, ut_op *op, unsigned how, ut_ns now)
 
 static void end_stage2(ut_job *j, ut_op *op, unsigned how, ut_ns now)
 {
+    assert(op->time.stage_end[0] != UT_END_NONE && op->time.stage_end[1] == UT_END_NONE && how != UT_END_NONE);
     op->time.stage_end[1] = (uint8_t)how;
     op->time.stage_at[1] = now;
     close_receives(op, 2, UT_MISSING_LOST);
@@ -227,6 +229,7 @@ static void hand_out(ut_job *j, ut_op *op, ut_ns now)
 {
     ut_receipt r;
     ut_op_receipt(j, op, now, &r);
+    assert(r.status == UT_COMPLETE || r.status == UT_PARTIAL || r.status == UT_INSUFFICIENT || r.status == UT_FAILED);
     for (unsigned i = 0; i < op->local.calls; i++)
         if (op->local.call[i].session != UINT32_MAX)
             j->host->complete(j->host->context, op->local.call[i].session, &r);
@@ -249,6 +252,7 @@ static void hand_out(ut_job *j, ut_op *op, ut_ns now)
 
 static void settle(ut_job *j, ut_op *op, ut_ns now)
 {
+    assert(op->state != UT_OP_FREE && op->seq < j->next_open);
     op->state = UT_OP_LINGERING;
     j->incast.stale = true;
     op->local.calls = 0;
@@ -316,6 +320,7 @@ static void account_loss(ut_job *j, const ut_op *op)
         missing += ut_transfer_missing(&op->plan.transfer[i], j->payload);
         expected += ut_transfer_expected(&op->plan.transfer[i], op->plan.schedule.step[i].bytes);
     }
+    assert(missing <= expected);
     if (op->what.mode != UT_RELIABLE)
         ut_hadamard_lost(&j->losses, missing, expected);
 }
@@ -340,6 +345,7 @@ static bool end_step(ut_job *j, ut_op *op)
 
 void ut_op_end_on(ut_job *j, ut_op *op, ut_ns now)
 {
+    assert(op->state == UT_OP_ENDING);
     for (; op->work.step <= END_COPY; ut_op_next_step(op))
         if (!end_step(j, op))
             return;
@@ -351,6 +357,7 @@ void ut_op_end_on(ut_job *j, ut_op *op, ut_ns now)
 
 void ut_op_end_again(ut_op *op)
 {
+    assert(op->state == UT_OP_ENDING);
     if (op->work.step < END_DECODE)
         return;
     op->work.step = END_DECODE;
@@ -361,6 +368,7 @@ void ut_op_end_again(ut_op *op)
 static void end_op(ut_job *j, ut_op *op, ut_ns now)
 {
     assert(op->state == UT_OP_RUNNING);
+    assert(op->time.stage_end[0] != UT_END_NONE && op->time.stage_end[1] != UT_END_NONE);
     op->state = UT_OP_ENDING;
     op->work.step = END_SETTLE;
     op->work.index = 0;
@@ -407,6 +415,7 @@ static bool fails_for_holes(ut_job *j, ut_op *op, ut_ns now)
 
 void ut_op_cut(ut_job *j, ut_op *op, unsigned how, ut_ns now)
 {
+    assert(op->state == UT_OP_RUNNING && op->time.stage_end[1] == UT_END_NONE);
     if (op->time.stage_end[0] == UT_END_NONE && !may_end_stage1(j, op, UT_SUM_IS_CUT, now))
         return;
     if (op->time.stage_end[0] == UT_END_NONE)
@@ -420,6 +429,7 @@ void ut_op_cut(ut_job *j, ut_op *op, unsigned how, ut_ns now)
 
 void ut_op_deadline(ut_job *j, ut_op *op, ut_ns now)
 {
+    assert(op->state == UT_OP_RUNNING);
     if (op->time.stage_end[0] == UT_END_NONE && !may_end_stage1(j, op, UT_SUM_IS_CUT, now))
         return;
     if (op->time.stage_end[0] == UT_END_NONE)
@@ -434,7 +444,7 @@ void ut_op_deadline(ut_job *j, ut_op *op, ut_ns now)
 
 void ut_op_fail(ut_job *j, ut_op *op, int error, ut_ns now)
 {
-    assert(op->state != UT_OP_FREE && op->state != UT_OP_LINGERING);
+    assert(op->state != UT_OP_FREE && op->state != UT_OP_LINGERING && error != UT_OK);
     if (op->state == UT_OP_GATHERING || op->state == UT_OP_OPENING) {
         /* It never opened: peers still learn of its record while it lingers. */
         memset(op->plan.rx_of, 0xff, sizeof op->plan.rx_of);

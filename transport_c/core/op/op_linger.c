@@ -18,6 +18,7 @@ bool ut_op_still_needed(const ut_job *j, const ut_op *op)
 
 void ut_op_linger(ut_job *j, ut_op *op, ut_ns now)
 {
+    assert(op->state == UT_OP_LINGERING);
     if (now < op->time.linger_until && ut_op_still_needed(j, op))
         return;
     op->state = UT_OP_FREE;

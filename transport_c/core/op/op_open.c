@@ -33,6 +33,8 @@ static void place_transfers(ut_job *j, ut_op *op)
             again = free_words;
             free_words += words;
         }
+        assert(s->stage == 1 || s->stage == 2);
+        assert(s->peer < j->config.hosts && s->peer != j->config.self);
         uint32_t *first =
             s->kind == UT_STEP_SEND ? &op->plan.tx_of[s->stage - 1][s->peer] : &op->plan.rx_of[s->stage - 1][s->peer];
         op->plan.peer_next[i] = *first;
@@ -182,6 +184,7 @@ static const ut_fold_rule *rule_of(const ut_job *j, const ut_op *op)
 /* All is in place: packets may flow. */
 static void begin(ut_job *j, ut_op *op, ut_ns now)
 {
+    assert(op->state == UT_OP_OPENING && op->local.weight <= j->world);
     op->state = UT_OP_RUNNING;
     place_transfers(j, op);
     note_largest(j, op);
@@ -207,6 +210,7 @@ enum { OPEN_COMBINE, OPEN_PLAN, OPEN_CLEAR, OPEN_ENCODE };
 
 void ut_op_open_on(ut_job *j, ut_op *op, ut_ns now)
 {
+    assert(op->state == UT_OP_OPENING);
     if (op->work.step == OPEN_COMBINE) {
         if (!combine(j, op))
             return;
@@ -229,6 +233,7 @@ void ut_op_open_on(ut_job *j, ut_op *op, ut_ns now)
 
 void ut_op_open(ut_job *j, ut_op *op, ut_ns now)
 {
+    assert(op->state == UT_OP_GATHERING || op->state == UT_OP_OPENING);
     op->state = UT_OP_OPENING;
     j->next_open = UT_MAX2(j->next_open, op->seq + 1);
     ut_op_restart(op);

@@ -78,6 +78,7 @@ void ut_op_receipt(const ut_job *j, const ut_op *op, ut_ns now, ut_receipt *r)
     ut_account_facts f = facts_of(j, op, now);
     ut_receipt_rows(&op->account, &f, r);
     j->gathering->count(j, op, r);
+    assert(ut_receipt_balances(r));
     r->bytes_repaired = op->account.bytes_repaired;
     r->bytes_duplicate = op->account.bytes_duplicate;
     r->wire_sent = op->account.wire_sent;
@@ -121,6 +122,9 @@ void ut_op_receipt(const ut_job *j, const ut_op *op, ut_ns now, ut_receipt *r)
         r->full_mask = r->any_mask =
             op->what.collective == UT_BROADCAST ? ut_bit(op->what.root) : ut_bits_below(j->config.hosts);
     find_culprit(op, &f, r);
+    assert(!(r->full_mask & ~r->any_mask));
+    assert(r->status != UT_COMPLETE || (r->bytes_missing == 0 && r->error == UT_OK));
+    assert((r->status == UT_FAILED) == (r->error != UT_OK));
 }
 
 void ut_op_replica_heard(ut_job *j, uint32_t host, const ut_record *theirs)

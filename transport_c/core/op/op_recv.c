@@ -66,6 +66,7 @@ static void put(const place *at, const ut_data *h, const ut_payloads *p)
 {
     ut_op *op = at->op;
     ut_transfer *t = at->transfer;
+    assert(!t->closed && at->slot + p->slots <= t->slots);
     if (at->step->stage == 1 && !op->plan.schedule.placed) {
         t->weight = (uint16_t)(t->weight ? UT_MIN2(t->weight, h->coverage) : h->coverage);
         ut_fold_add(&op->fold, at->step, at->slot, p, h->coverage);
@@ -84,6 +85,7 @@ static enum ut_taken take(const place *at, const ut_data *h)
     const uint8_t *payload = h->payload;
     size_t len = h->payload_len;
     uint32_t slot = at->slot;
+    assert(op->state == UT_OP_RUNNING && s->kind == UT_STEP_RECEIVE && s->stage == h->stage);
     op->account.wire_received += len;
     bool needed = !t->closed;
     if (needed && s->stage == 1 && !ut_transfer_has(t, slot))
@@ -114,6 +116,7 @@ static void note(ut_job *j, uint32_t host, const place *at, const ut_data *h, ui
 
 enum ut_taken ut_op_data(ut_job *j, uint32_t host, const ut_data *h, ut_ns now)
 {
+    assert(host < j->config.hosts && host != j->config.self);
     place at;
     enum ut_taken taken = find(j, host, h, &at);
     if (taken == UT_TAKEN_USED)
@@ -148,6 +151,7 @@ uint32_t ut_op_data_run(ut_job *j, uint32_t host, const ut_data_run *r, ut_ns no
     const uint32_t n = usable(j, &at, r);
     if (n == 0)
         return 0;
+    assert(n <= r->packets);
     at.op->account.wire_received += n * h->payload_len;
     ut_transfer_mark_run(at.transfer, at.slot, n);
     put(&at, h, &(ut_payloads){h->payload, h->payload_len, r->stride, n, r->payload_crc});
@@ -225,6 +229,7 @@ static void part_ways(ut_job *j, ut_op *op, uint32_t host, ut_ns now)
 
 void ut_op_record(ut_job *j, ut_op *op, uint32_t host, ut_ns now)
 {
+    assert(ut_op_sends(op));
     if (op->seq < j->claims[host].rx_floor)
         close_to(op, host);
     const ut_record *r = ut_op_record_of(j, op, host);
@@ -280,6 +285,7 @@ bool ut_op_feedback_is_wild(const ut_job *j, uint32_t host, const ut_feedback *f
 
 void ut_op_feedback(ut_job *j, uint32_t host, const ut_feedback *f, ut_ns now)
 {
+    assert(host < j->config.hosts && host != j->config.self && f->records <= UT_OPS_MAX);
     ut_conn *c = &j->conn[host];
     j->incast.stale = j->incast.stale || c->peer.incast != f->incast;
     c->peer.incast = f->incast;
@@ -337,6 +343,7 @@ void ut_op_unstash(ut_job *j, uint32_t host, ut_ns now)
     while (at < c->rx.stash_len) {
         uint16_t len;
         memcpy(&len, c->rx.stash + at, 2);
+        assert(at + 2 + len <= c->rx.stash_len && kept <= at);
         const uint8_t *packet = c->rx.stash + at + 2;
         ut_data h;
         int bad = ut_data_decode(&h, packet, len, UT_CHECK_NOTHING); /* that was done when it came */
@@ -347,6 +354,7 @@ void ut_op_unstash(ut_job *j, uint32_t host, ut_ns now)
             kept += (size_t)len + 2;
         } else {
             stats->stash_replayed++;
+            assert(c->rx.stash_bytes >= len);
             c->rx.stash_bytes -= len;
             ut_taken_count(stats, taken, h.payload_len);
             ut_conn_speak_at(c, now + UT_HOLD_NS); /* it has credit again */

@@ -140,6 +140,7 @@ static bool burst_of(ut_job *j, ut_op *op, uint32_t i, bool repairs, uint32_t mo
     }
     if (b->segments == 0)
         return false;
+    assert(b->segments <= UT_SEGMENTS_MAX && b->bytes <= UT_BURST_BYTES && t->next <= t->slots);
     if (b->segments == 1)
         b->segment_bytes = b->bytes;
     if (t->next == t->slots && is_short(t))
@@ -266,6 +267,7 @@ static bool waits_for(const ut_op *op, uint32_t host)
 
 void ut_op_fill_feedback(ut_job *j, uint32_t host, ut_feedback *ret, ut_ns now)
 {
+    assert(host < j->config.hosts && host != j->config.self);
     ut_conn *c = &j->conn[host];
     ut_record next;
     bool announce = j->gathering->readiness(j, &next);
@@ -296,6 +298,7 @@ void ut_op_fill_feedback(ut_job *j, uint32_t host, ut_feedback *ret, ut_ns now)
         uint32_t left = UINT32_MAX;
         if (op->time.latest != UT_NEVER)
             left = op->time.latest > now ? (uint32_t)UT_MIN2((op->time.latest - now) / UT_US, UINT32_MAX - 1) : 0;
+        assert(ret->records < UT_OPS_MAX);
         ut_record *r = &ret->record[ret->records++];
         *r = (ut_record){.op_seq = op->seq,
                          .count = op->what.count,

@@ -7,11 +7,13 @@ uint32_t ut_size_class(uint64_t bytes)
     bytes &= ~UT_TIMED_SPARSE;
     while (class + 1 < UT_CLASSES && bytes > UINT64_C(1) << (UT_CLASS_FIRST + class))
         class++;
+    assert(first + class < 2 * UT_CLASSES);
     return first + class;
 }
 
 void ut_timing_init(ut_timing *t, uint32_t hosts, uint32_t self)
 {
+    assert(hosts >= 1 && hosts <= UT_HOSTS_MAX && self < hosts);
     t->hosts = hosts;
     t->self = self;
 }
@@ -34,6 +36,7 @@ static uint32_t window_of(const ut_timing *t)
 
 static void add_sample(const ut_timing *t, ut_class_times *c, unsigned stage, ut_ns time)
 {
+    assert(stage < 2 && window_of(t) <= UT_STAGE_SAMPLES_MAX);
     c->sample_us[stage][c->samples[stage]++ % window_of(t)] = (uint32_t)UT_MIN2(UT_MAX2(time / UT_US, 1), UINT32_MAX);
 }
 
@@ -63,6 +66,7 @@ void ut_timing_in_force(const ut_timing *t, const ut_job_options *options, uint6
 
 void ut_timing_heard(ut_timing *t, uint64_t bytes, unsigned stage, uint32_t host, uint16_t field)
 {
+    assert(stage < 2 && host < t->hosts);
     if (field == 0)
         return;
     ut_class_times *c = &t->of[ut_size_class(bytes)];
@@ -116,6 +120,7 @@ static void follow_slower(ut_class_times *c)
 void ut_timing_measured(ut_timing *t, uint64_t bytes, unsigned stage, const ut_times *in_force,
                         const ut_stage_time *how)
 {
+    assert(stage < 2);
     ut_class_times *c = &t->of[ut_size_class(bytes)];
     bool bounded = in_force->t_b != 0 && in_force->t_b != UT_NEVER;
     if (how->came == UT_CAME_EXPIRED && !bounded)

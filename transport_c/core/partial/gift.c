@@ -204,6 +204,7 @@ const ut_submission *ut_gifts_take(ut_job *j, ut_op *op)
             continue;
         }
         bool stale = r->waiting.given_for < op->seq;
+        assert(!r->in_op.there); /* one op at a time reads a gift */
         r->in_op = r->waiting;
         r->waiting.spent = true;
         r->waiting.there = r->waiting.said.flags & UT_SUBMIT_STICKY;
@@ -219,6 +220,7 @@ const ut_submission *ut_gifts_take(ut_job *j, ut_op *op)
         other = other || same ? other : said;
         ut_gift_tell_numbers(j, r);
     }
+    assert(!(part->fresh & part->stale));
     return other;
 }
 
@@ -255,6 +257,7 @@ void ut_gifts_ended(ut_job *j, const ut_op *op, const ut_receipt *receipt, ut_ns
 
 void ut_gift_attach(ut_job *j, uint32_t session, uint32_t place, ut_calls *calls)
 {
+    assert(place < j->config.local_ranks);
     ut_rank_gifts *r = &j->partial->rank[place];
     j->partial->announce = j->partial->announce || r->gone;
     *r = (ut_rank_gifts){.session = session, .calls = calls};
@@ -264,6 +267,7 @@ void ut_gift_attach(ut_job *j, uint32_t session, uint32_t place, ut_calls *calls
 /* The rank |place| of this host has gone before its gift was read: the op opens once more, without it. */
 static void leave(ut_job *j, ut_op *op, uint32_t place)
 {
+    assert(place < j->config.local_ranks && op->state == UT_OP_OPENING);
     ut_part *own = &op->partial->said[j->config.self];
     uint16_t bit = (uint16_t)(1u << place);
     j->partial->rank[place].in_op.there = false;
@@ -292,6 +296,7 @@ void ut_gifts_save(ut_job *j)
                 return;
             memcpy(op->memory.orphan + p->saved, op->memory.src + p->saved, some);
             p->saved += some;
+            assert(p->saved <= op->what.bytes);
             p->orphaned = p->saved < op->what.bytes;
             op->memory.src = p->orphaned ? op->memory.src : op->memory.orphan;
         }

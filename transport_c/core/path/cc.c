@@ -79,6 +79,7 @@ void ut_cc_grow(ut_cc *cc, uint64_t bytes)
 
 void ut_cc_grow_by(ut_cc *cc, const ut_cc_sample *s, uint64_t bytes)
 {
+    assert(cc->window > 0);
     ut_cc_grow(cc, UT_MAX2(bytes * UT_MIN2(s->acked, cc->window) / cc->window, 1));
 }
 
@@ -88,6 +89,7 @@ void ut_cc_cut_to(ut_cc *cc, const ut_cc_sample *s, uint64_t window)
     cc->window = UT_MAX2(UT_MIN2(cc->window, window), least);
     cc->reduced_at = s->now;
     cc->reductions++;
+    assert(cc->window >= least);
 }
 
 void ut_cc_cut_for_delay(ut_cc *cc, const ut_cc_sample *s, uint64_t window)

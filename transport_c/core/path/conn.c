@@ -46,6 +46,7 @@ static void reset_receiving(ut_conn *c)
 
 void ut_conn_init(ut_conn *c, uint8_t *stash, size_t stash_size)
 {
+    assert(stash || stash_size == 0);
     memset(c, 0, sizeof *c);
     c->rx.stash = stash;
     c->rx.stash_size = stash_size;
@@ -63,6 +64,7 @@ void ut_conn_listen(ut_conn *c, uint32_t cid)
 
 void ut_conn_connect(ut_conn *c, const ut_addr *data, const ut_addr *feedback, uint32_t cid, ut_ns now)
 {
+    assert(data->len <= sizeof data->bytes && feedback->len <= sizeof feedback->bytes);
     reset_sending(c);
     c->data = *data;
     c->feedback = *feedback;
@@ -83,6 +85,7 @@ ut_ns ut_conn_next_wake(const ut_conn *c)
 {
     if (c->state != UT_CONN_UP)
         return UT_NEVER;
+    assert(c->tx.flying <= UT_SENT_MAX && c->tx.base <= c->tx.next);
     ut_ns wake = UT_MIN2(c->say.at, c->tx.loss_at);
     if (c->tx.flying)
         wake = UT_MIN2(wake, c->tx.last + ut_conn_pto(c));

@@ -55,7 +55,7 @@ void ut_conn_received(ut_conn *c, uint64_t pn, uint32_t packets, uint32_t bytes,
                       ut_ns now)
 {
     uint64_t end = pn + packets;
-    assert(packets == 1 || pn >= c->rx.next);
+    assert(packets > 0 && (packets == 1 || pn >= c->rx.next));
     if (pn >= c->rx.next) {
         write_bits(c->rx.bits, UT_REPLAY_BITS, c->rx.next, pn - c->rx.next, false);
         if (pn > c->rx.next && c->rx.gap_due == UT_NEVER) {
@@ -66,6 +66,7 @@ void ut_conn_received(ut_conn *c, uint64_t pn, uint32_t packets, uint32_t bytes,
         c->rx.time_us = time_us;
         c->rx.time_at = now;
     }
+    assert(end <= c->rx.next && c->rx.reported <= c->rx.packets);
     write_bits(c->rx.bits, UT_REPLAY_BITS, pn, packets, true);
     c->rx.bytes += bytes;
     c->rx.packets += packets;
@@ -78,6 +79,7 @@ void ut_conn_received(ut_conn *c, uint64_t pn, uint32_t packets, uint32_t bytes,
 
 bool ut_conn_stash(ut_conn *c, const uint8_t *packet, size_t len)
 {
+    assert(c->rx.stash_len <= c->rx.stash_size);
     if (len > UINT16_MAX || c->rx.stash_size - c->rx.stash_len < len + 2)
         return false;
     uint16_t len16 = (uint16_t)len;
@@ -133,6 +135,7 @@ static uint64_t report_end(const ut_conn *c)
     uint64_t from = UT_MAX2(c->rx.told, c->rx.next - UT_MIN2(c->rx.next, (uint64_t)UT_SENT_MAX));
     while (from + UT_ACK_BITS < c->rx.next && !(c->rx.bits[from % UT_REPLAY_BITS / 64] >> from % 64))
         from = (from | 63) + 1; /* none of these has come */
+    assert(from <= c->rx.next);
     return UT_MIN2(c->rx.next, from + UT_ACK_BITS);
 }
 
@@ -146,6 +149,7 @@ void ut_conn_grant(ut_conn *c, uint64_t granted, bool urgent, ut_ns now)
 
 ut_ns ut_conn_grant_again(ut_conn *c, ut_ns now)
 {
+    assert(c->rx.repeats <= 10);
     if (c->rx.again_at == 0) {
         ut_ns since = UT_MAX2(c->tx.srtt + 4 * c->tx.rttvar, (ut_ns)UT_TIMER_MIN_NS);
         c->rx.again_at =
@@ -166,19 +170,23 @@ void ut_conn_answer_along(ut_conn *c, ut_ns now)
 
 void ut_conn_fill_grant(ut_conn *c, ut_grant *ret)
 {
+    assert(c->state == UT_CONN_UP);
     *ret = (ut_grant){.cid = c->tx_cid, .number = ++c->say.number, .grant = c->rx.granted};
     c->say.grant = false;
 }
 
 void ut_conn_fill_feedback(ut_conn *c, ut_feedback *ret, ut_ns now)
 {
+    assert(c->state == UT_CONN_UP);
     ret->flags = c->say.ask ? UT_FEEDBACK_ASK : 0;
     ret->cid = c->tx_cid;
     ret->number = ++c->say.number;
     ret->grant = c->rx.granted;
     ret->received = c->rx.bytes;
     ret->ce_packets = c->rx.ce;
-    uint64_t to = c->rx.told = report_end(c);
+    uint64_t to = report_end(c);
+    assert(to >= c->rx.told);
+    c->rx.told = to;
     ret->highest_pn = to ? (uint32_t)(to - 1) : 0;
     ret->echo_us = c->rx.time_us;
     ret->hold_us = (uint32_t)UT_MIN2((now - c->rx.time_at) / UT_US, UINT32_MAX);

@@ -23,9 +23,11 @@ static ut_sent *sent_at(ut_conn *c, uint64_t pn)
 
 uint32_t ut_conn_may_send(const ut_conn *c, uint32_t bytes)
 {
+    assert(bytes > 0);
     if (c->state != UT_CONN_UP)
         return 0;
     uint64_t used = c->tx.bytes - c->tx.lost_bytes;
+    assert(c->tx.lost_bytes <= c->tx.bytes && c->tx.next - c->tx.base <= UT_SENT_MAX);
     uint64_t left = c->tx.grant > used ? c->tx.grant - used : 0;
     /* A short packet that is lost gives back less credit than a full one needs. If all else is spent, on data of an op
      * that the peer keeps until it is through with this one, it must do for the repair. */
@@ -42,6 +44,7 @@ uint64_t ut_conn_sending(ut_conn *c, uint32_t op_seq, uint8_t step, uint32_t slo
                          bool urgent, ut_ns now)
 {
     assert(c->tx.next - c->tx.base + packets <= UT_SENT_MAX);
+    assert(packets > 0 && bytes > 0 && bytes <= UINT16_MAX);
     const uint64_t pn = c->tx.next;
     ut_sent sent = {.op_seq = op_seq,
                     .slot = slot,
@@ -79,6 +82,7 @@ ut_ns ut_conn_pto(const ut_conn *c)
  * newest packet was sent that had come by then. */
 static void came_late(ut_conn *c, const ut_sent *s, uint32_t newest_us)
 {
+    assert(c->tx.lost_bytes >= s->bytes && c->tx.spurious_losses < c->tx.lost_packets);
     c->tx.lost_bytes -= s->bytes;
     c->tx.spurious_losses++;
     if (c->tx.lost_packets - c->tx.spurious_losses <= c->tx.lost_before)
@@ -99,6 +103,7 @@ static bool goes_with(const ut_sent *older, const ut_sent *s)
  */
 static uint32_t acknowledge(ut_conn *c, uint64_t pn, uint32_t most, uint32_t newest_us, ut_sent_fn *fate, void *context)
 {
+    assert(most > 0 && pn < c->tx.next && pn >= c->tx.base);
     ut_sent *s = sent_at(c, pn);
     uint32_t n = 1;
     if (s->state == UT_SENT_NONE)
@@ -106,6 +111,7 @@ static uint32_t acknowledge(ut_conn *c, uint64_t pn, uint32_t most, uint32_t new
     if (s->state == UT_SENT_FLYING) {
         for (ut_sent *older; n < most && goes_with(older = sent_at(c, pn - n), s); s = older, n++)
             s->state = UT_SENT_NONE;
+        assert(n <= c->tx.flying && (uint64_t)n * s->bytes <= c->tx.flying_bytes);
         c->tx.flying -= n;
         c->tx.flying_bytes -= (uint64_t)n * s->bytes;
     } else {
@@ -119,6 +125,7 @@ static uint32_t acknowledge(ut_conn *c, uint64_t pn, uint32_t most, uint32_t new
 
 static void lose(ut_conn *c, ut_sent *s, enum ut_sent_state as, ut_ns now, ut_sent_fn *fate, void *context)
 {
+    assert(s->state == UT_SENT_FLYING && c->tx.flying > 0 && c->tx.flying_bytes >= s->bytes);
     if (now >= c->tx.hurry_to)
         c->tx.lost_before = c->tx.lost_packets - c->tx.spurious_losses;
     c->tx.hurry_to = now + UT_HURRY_NS;
@@ -181,10 +188,12 @@ static void detect_loss(ut_conn *c, ut_ns now, ut_sent_fn *fate, void *context)
     while (c->tx.base < c->tx.acked && sent_at(c, c->tx.base)->state != UT_SENT_FLYING &&
            (sent_at(c, c->tx.base)->state == UT_SENT_NONE || c->tx.base + UT_ACK_BITS < c->tx.acked))
         c->tx.base++;
+    assert(c->tx.base <= c->tx.next && c->tx.acked <= c->tx.next);
 }
 
 static uint64_t delivered(const ut_conn *c)
 {
+    assert(c->tx.bytes >= c->tx.lost_bytes + c->tx.flying_bytes);
     return c->tx.bytes - c->tx.lost_bytes - c->tx.flying_bytes;
 }
 

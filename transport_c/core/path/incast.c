@@ -10,6 +10,7 @@ void ut_incast_init(ut_incast *i, uint32_t hosts)
 
 void ut_incast_learn(ut_incast *i, uint32_t hosts, const ut_incast_loss *l)
 {
+    assert(hosts >= 1 && i->dynamic >= 1);
     uint64_t missing = 0, most = 0;
     uint32_t slowest = 0;
     for (uint32_t h = 0; h < hosts; h++) {
@@ -55,6 +56,7 @@ bool ut_incast_begins(ut_incast *i, uint32_t host)
 
 void ut_incast_has_turn(ut_incast *i, uint32_t host, ut_ns silent_at, ut_ns now)
 {
+    assert(host < UT_HOSTS_MAX);
     if (ut_bits_have(i->slow, host))
         return;
     i->turn.begun |= ut_bit(host);

@@ -47,5 +47,6 @@ bool ut_mtu_whole(ut_mtu *m, uint32_t bytes, uint32_t now_us)
     if (now_us - m->looked < UT_MTU_RAISE_US)
         return false;
     m->looked = now_us;
+    assert(m->pieces);
     return true;
 }

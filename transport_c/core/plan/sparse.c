@@ -11,6 +11,7 @@ ut_block_shape ut_sparse_shape(const ut_sparse *p, uint32_t c, unsigned stage)
 
 uint64_t ut_sparse_bytes(const ut_sparse *p, uint32_t c, uint32_t first, uint32_t end)
 {
+    assert(c < UT_HOSTS_MAX && first <= end);
     uint64_t each = ut_granule_units(p->group), units = ut_sparse_shape(p, c, 1).units;
     return (UT_MIN2(end * each, units) - UT_MIN2(first * each, units)) * p->group * sizeof(float);
 }
@@ -26,6 +27,7 @@ static uint32_t blocks_most(uint32_t units, uint32_t group, uint8_t form, uint32
 uint32_t ut_sparse_granules(uint32_t units, uint32_t group, uint8_t form, uint32_t payload, uint32_t hosts,
                             uint64_t room)
 {
+    assert(group > 0 && hosts > 0);
     size_t there = ut_block_least(group, form), back = ut_block_least(group, ut_sparse_answer(form));
     if (UT_MAX2(there, back) > payload)
         return 0;
@@ -64,6 +66,7 @@ void ut_sparse_cut(ut_sparse *p, ut_schedule *s, uint32_t payload)
     if (s->own != UT_CHUNK_NONE)
         ut_schedule_own(s, s->own);
     p->finished = p->told = p->made = 0;
+    assert(s->own == UT_CHUNK_NONE || s->own < s->chunks);
 }
 
 void ut_sparse_transfers(ut_sparse *p, const ut_schedule *s, ut_transfer *t)
@@ -72,7 +75,7 @@ void ut_sparse_transfers(ut_sparse *p, const ut_schedule *s, ut_transfer *t)
     for (uint32_t i = 0; i < s->steps; i++) {
         uint32_t c = s->step[i].chunk, granules = p->from[c + 1] - p->from[c];
         if (s->step[i].kind == UT_STEP_SEND && s->step[i].stage == 1) {
-            t[i].slots = p->blocks[c];
+            t[i].slots = t[i].stop = p->blocks[c];
             t[i].bytes_last = p->tail[c];
         } else if (s->step[i].kind == UT_STEP_RECEIVE && t[i].slots) {
             t[i].granules = bits;
@@ -110,6 +113,7 @@ void ut_sparse_set(uint64_t *bits, uint32_t first, uint32_t end)
 
 uint32_t ut_sparse_run(const uint64_t *bits, uint32_t first, uint32_t end)
 {
+    assert(first < end);
     uint64_t is = bits[first / 64] >> (first % 64) & 1 ? UINT64_MAX : 0;
     for (uint32_t w = first / 64; w <= (end - 1) / 64; w++) {
         uint64_t other = (bits[w] ^ is) & part_of_word(w, first, end);

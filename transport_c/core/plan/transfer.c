@@ -5,6 +5,7 @@
 
 void ut_transfer_init(ut_transfer *t, uint64_t bytes, uint32_t payload, uint64_t *bits, uint64_t *again)
 {
+    assert(payload > 0 && (bits || bytes == 0));
     memset(t, 0, sizeof *t);
     t->slots = ut_slots(bytes, payload);
     t->bytes_last = t->slots ? (uint32_t)(bytes - (uint64_t)(t->slots - 1) * payload) : 0;
@@ -14,6 +15,7 @@ void ut_transfer_init(ut_transfer *t, uint64_t bytes, uint32_t payload, uint64_t
     memset(bits, 0, ut_transfer_words(t->slots) * 8);
     if (again)
         memset(again, 0, ut_transfer_words(t->slots) * 8);
+    assert(t->bytes_last <= payload && (t->bytes_last > 0) == (t->slots > 0));
 }
 
 bool ut_transfer_mark(ut_transfer *t, uint32_t slot)
@@ -24,7 +26,9 @@ bool ut_transfer_mark(ut_transfer *t, uint32_t slot)
         return false;
     *word |= bit;
     t->done++;
+    assert(t->done <= t->slots);
     if (t->again && (t->again[slot / 64] & bit)) {
+        assert(t->lost > 0);
         t->again[slot / 64] &= ~bit;
         t->lost--;
     }
@@ -40,15 +44,18 @@ void ut_transfer_mark_run(ut_transfer *t, uint32_t slot, uint32_t slots)
         t->bits[slot / 64] |= bits;
         t->done += ut_bits_count(fresh);
         if (t->again) {
+            assert(t->lost >= ut_bits_count(t->again[slot / 64] & bits));
             t->lost -= ut_bits_count(t->again[slot / 64] & bits);
             t->again[slot / 64] &= ~bits;
         }
         slot += some;
     }
+    assert(t->done <= t->slots);
 }
 
 uint32_t ut_transfer_absent(const ut_transfer *t, uint32_t slot, uint32_t most)
 {
+    assert(slot <= t->slots);
     uint32_t absent = 0;
     most = UT_MIN2(most, t->slots - slot);
     while (absent < most) {
@@ -70,12 +77,14 @@ void ut_transfer_lose(ut_transfer *t, uint32_t slot)
     t->again[slot / 64] |= bit;
     t->lost_first = t->lost ? UT_MIN2(t->lost_first, slot) : slot;
     t->lost++;
+    assert(t->lost <= t->slots - t->done);
 }
 
 bool ut_transfer_take_lost(ut_transfer *t, uint32_t *ret_slot)
 {
     if (t->lost == 0)
         return false;
+    assert(t->again && t->lost_first < t->slots);
     for (size_t w = t->lost_first / 64; w < ut_transfer_words(t->slots); w++) {
         if (t->again[w] == 0)
             continue;
@@ -103,14 +112,18 @@ uint64_t ut_transfer_gaps(const ut_transfer *t, uint32_t payload)
     while (w > 0 && t->bits[w - 1] == 0)
         w--;
     const uint64_t newest = w ? w * 64 - (uint64_t)__builtin_clzll(t->bits[w - 1]) : 0;
+    assert(newest >= t->done);
     return (newest - t->done) * payload;
 }
 
 uint64_t ut_transfer_outstanding(const ut_transfer *t, uint32_t payload)
 {
+    assert(t->done <= t->slots && payload > 0);
     uint32_t absent = t->slots - t->done;
-    if (t->granules)
+    if (t->granules) {
+        assert(t->covered <= t->whole);
         return t->whole - t->covered;
+    }
     if (absent == 0)
         return 0;
     bool last_absent = !ut_transfer_has(t, t->slots - 1);

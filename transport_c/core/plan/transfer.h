@@ -46,6 +46,7 @@ static inline uint32_t ut_slots(uint64_t bytes, uint32_t payload)
 /* The |n|-th slot that is sent for the first time. */
 static inline uint32_t ut_transfer_nth(const ut_transfer *t, uint32_t n)
 {
+    assert(n < t->slots && t->start < t->slots);
     uint32_t slot = t->start + n;
     return slot < t->slots ? slot : slot - t->slots;
 }

@@ -15,6 +15,7 @@ enum {
 void ut_view_init(ut_view *v, uint32_t hosts, uint64_t first_op_seq, const uint16_t most[UT_VIEW_OPTIONS],
                   const uint16_t first[UT_VIEW_OPTIONS])
 {
+    assert(hosts >= 1 && hosts <= UT_HOSTS_MAX);
     ut_view_state all = {.owners = UINT64_MAX >> (UT_HOSTS_MAX - hosts)};
     if (first_op_seq == 0)
         memcpy(all.option, first, sizeof all.option);
@@ -104,6 +105,7 @@ static bool decides(const ut_view *v, const ut_view_here *here)
 /* Twice as long as the one before. */
 static void wait(ut_view_wait *w, uint64_t next_open)
 {
+    assert(w->times <= WAIT_MOST);
     w->times = (uint8_t)UT_MIN2(w->times + 1, WAIT_MOST);
     w->until = next_open + ((uint64_t)UT_OPS_MAX << w->times);
 }
@@ -171,6 +173,7 @@ static uint64_t least_held(const ut_view *v, uint64_t gone)
 
 static uint64_t wanted_owners(const ut_view *v, const ut_view_here *here)
 {
+    assert(ut_bits_have(v->all, here->self) && !ut_bits_have(here->up, here->self) && !(here->up & ~v->all));
     uint64_t next_open = here->next_open, after = v->plan.after.owners;
     uint64_t present = here->up | ut_bit(here->self), back = (here->up & v->follow) | ut_bit(here->self);
     uint64_t gone = ~present & (v->joined && v->opened == UT_OPS_MAX ? v->all : here->lost);
@@ -232,11 +235,13 @@ void ut_view_decide(ut_view *v, const ut_view_here *here, const uint16_t want[UT
     *p =
         (ut_view_plan){.before = *ut_view_at(v, next_open), .after = next, .from = UT_MAX2(p->from, next_open + AHEAD)};
     v->wants_since = UT_NEVER;
+    assert(p->before.owners && p->after.owners);
 }
 
 void ut_view_opened(ut_view *v)
 {
     v->opened = (uint8_t)UT_MIN2(v->opened + 1, UT_OPS_MAX);
+    assert(v->opened <= UT_OPS_MAX);
 }
 
 ut_view_claim ut_view_say(const ut_view *v, const ut_view_here *here)
@@ -246,6 +251,7 @@ ut_view_claim ut_view_say(const ut_view *v, const ut_view_here *here)
 
 void ut_view_hear(ut_view *v, uint32_t host, const ut_view_claim *word, const ut_view_here *here)
 {
+    assert(ut_bits_have(v->all, host) && host != here->self);
     ut_view_plan p = word->plan, *ours = &v->plan;
     uint64_t next_open = here->next_open;
     p.before.owners &= v->all;
@@ -274,6 +280,7 @@ void ut_view_hear(ut_view *v, uint32_t host, const ut_view_claim *word, const ut
         return;
     }
     wait_each(v->keep, p.after.owners & ~(ours->after.owners | at.owners) & ~present, next_open);
+    assert(possible(v, &p.before) && possible(v, &p.after));
     *ours = p;
     if (!under_way)
         v->latest = next_open + FARTHEST;
@@ -281,11 +288,13 @@ void ut_view_hear(ut_view *v, uint32_t host, const ut_view_claim *word, const ut
 
 void ut_view_opens(ut_view *v, uint32_t host)
 {
+    assert(ut_bits_have(v->all, host));
     v->follow |= ut_bit(host);
 }
 
 void ut_view_forget(ut_view *v, uint32_t host)
 {
+    assert(ut_bits_have(v->all, host));
     v->follow &= ~ut_bit(host);
     v->said[host] = UT_DECIDER_NONE;
     v->holds[host] = 0;

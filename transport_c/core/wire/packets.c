@@ -265,6 +265,7 @@ size_t ut_feedback_encode(uint8_t *out, const ut_feedback *f)
     for (unsigned i = 0; i < f->ack_words; i++, p += 8)
         put64(p, f->ack[i]);
     size_t len = (size_t)(p - out);
+    assert(len <= UT_FEEDBACK_MAX);
     put32(out + UT_CHECKSUM_AT, ut_crc32c(0, out, len));
     return len;
 }

@@ -14,6 +14,7 @@ typedef struct place {
 
 static uint32_t whole_of(const ut_frame *f)
 {
+    assert(f->packet_bytes > f->overhead);
     return f->packet_bytes - f->overhead;
 }
 
@@ -49,6 +50,7 @@ size_t ut_pieces_memory(const ut_frame *f)
 
 uint32_t ut_pieces_append(ut_burst *b, const ut_data *h, const uint8_t *payload, size_t len, const ut_frame *f)
 {
+    assert(b->segments < UT_SEGMENTS_MAX && UT_DATA_HEADER + len <= whole_of(f));
     const uint32_t each = ut_piece_bytes(f);
     const size_t whole = UT_DATA_HEADER + len;
     ut_piece p = {.whole = (uint16_t)whole, .cid = h->cid, .pn = h->pn};
@@ -67,6 +69,7 @@ uint32_t ut_pieces_append(ut_burst *b, const ut_data *h, const uint8_t *payload,
         b->segments++;
         b->bytes += (uint32_t)(UT_PIECE_HEADER + some) + f->overhead;
     }
+    assert(pieces >= 1 && pieces <= UT_PIECES_MAX && b->bytes <= UT_BURST_BYTES);
     return pieces;
 }
 

@@ -6,6 +6,7 @@
 
 void ut_run_begin(ut_data_run *r, const ut_data *h, const uint8_t *packet, size_t stride)
 {
+    assert(h->payload == packet + UT_DATA_HEADER);
     r->first = *h;
     r->packet = packet;
     r->stride = stride;
@@ -15,6 +16,7 @@ void ut_run_begin(ut_data_run *r, const ut_data *h, const uint8_t *packet, size_
 
 bool ut_run_goes_on(const ut_data_run *r, const uint8_t *packet, size_t len)
 {
+    assert(r->packets >= 1 && r->packets <= UT_RUN_MOST);
     if (r->packets == UT_RUN_MOST || len != UT_DATA_HEADER + r->first.payload_len ||
         packet != r->packet + r->packets * r->stride)
         return false;
@@ -29,6 +31,7 @@ bool ut_run_goes_on(const ut_data_run *r, const uint8_t *packet, size_t len)
 
 int ut_run_add(ut_data_run *r, enum ut_check check)
 {
+    assert(r->packets >= 1 && r->packets < UT_RUN_MOST);
     const uint8_t *packet = r->packet + r->packets * r->stride;
     const size_t len = r->first.payload_len;
     const uint32_t crc = ut_crc32c(0, packet + UT_DATA_HEADER, len);
@@ -41,6 +44,7 @@ int ut_run_add(ut_data_run *r, enum ut_check check)
 
 ut_data ut_run_packet(const ut_data_run *r, uint32_t i)
 {
+    assert(i < r->packets);
     ut_data h = r->first;
     h.pn += i;
     h.ultima.offset += i * (uint32_t)h.payload_len;

@@ -32,6 +32,7 @@ void ut_seal_burst(ut_burst *b, ut_ns now)
     for (uint32_t i = 0; i < b->segments; i++) {
         uint32_t bytes = UT_MIN2(b->segment_bytes, b->bytes - done);
         uint8_t *packet = b->memory + done;
+        assert(bytes > cipher->overhead + UT_COMMON_HEADER);
         memset(packet + UT_CHECKSUM_AT, 0, UT_COMMON_HEADER - UT_CHECKSUM_AT);
         packets[i] = sealed_of(packet, bytes - cipher->overhead, b->number);
         done += bytes;
@@ -42,6 +43,7 @@ void ut_seal_burst(ut_burst *b, ut_ns now)
 
 size_t ut_seal_open(const ut_seal *s, uint8_t *packet, size_t len, uint64_t expected, ut_ns now)
 {
+    assert(s->cipher);
     uint32_t overhead = s->cipher->overhead;
     if (!s->keys_in || len <= (size_t)header_of(packet, len) + overhead) /* each kind has something to seal */
         return 0;
