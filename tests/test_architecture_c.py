@@ -24,6 +24,7 @@ FLOORS = (
 HEADER_LINES_MAX = 250
 CIRCLE_MAX = 3
 ASSERTS_MIN = 12  # in a thousand lines
+FUNCTION_LINES_MAX, PARAMETERS_MAX = 55, 9
 
 Arrows = set[tuple[str, str]]
 
@@ -159,6 +160,22 @@ def test_partial__three_files_outside_its_room_ask_whether_a_job_is_partial() ->
     files = {str(path.relative_to(CORE)) for path in CORE.rglob("*.[ch]")
              if _room(str(path.relative_to(CORE))) != "partial" and asks.search(path.read_text())}  # fmt: skip
     assert files == {"face/engine.c", "face/submit.c", "face/valid.c"}
+
+
+def _functions(text: str) -> Iterable[tuple[str, int, int]]:
+    """Name, parameters and lines of each function, in the layout that clang-format gives all of them."""
+    for head in re.finditer(r"^\w[^\n;=]*?\b(\w+)\(([^;{}]*)\)\n\{\n", text, re.MULTILINE):
+        lines = text[head.start() : text.index("\n}\n", head.end() - 2)].count("\n") + 2
+        yield head[1], 0 if head[2] == "void" else len(re.sub(r"\([^()]*\)", "", head[2]).split(",")), lines
+
+
+def test_functions__fit_a_screen() -> None:
+    """Longer ones do several things, and whoever calls one of many parameters counts commas."""
+    text = "int f(int a, int (*b)(int, int))\n{\n    return a;\n}\n\nvoid g(void)\n{\n}\n"
+    assert list(_functions(text)) == [("f", 2, 4), ("g", 0, 3)]
+    found = [(name, of, lines) for path in CORE.rglob("*.c") for name, of, lines in _functions(path.read_text())]
+    assert len(found) > 700
+    assert [each for each in found if each[2] > FUNCTION_LINES_MAX or each[1] > PARAMETERS_MAX] == []
 
 
 def test_asserts__say_what_each_part_takes_for_granted() -> None:

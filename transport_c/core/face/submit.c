@@ -128,26 +128,9 @@ static int check_full(const ut_submission *x)
     return partial || (x->flags & ~(UT_SUBMIT_AGREE | UT_SUBMIT_ADAPTIVE)) ? UT_ERR_ARGUMENT : UT_OK;
 }
 
-/* Everything that a trainer may get wrong, checked on our own copy. */
-static int check_submission(const ut_job *j, const ut_engine_session *s, const ut_submission *x)
+/* Where each entry of an allreduce counts. */
+static int check_dense(const ut_job *j, const ut_engine_session *s, const ut_submission *x)
 {
-    if (x->op_seq != s->next_seq + (x->skipped == 1 && !j->partial))
-        return UT_ERR_SEQUENCE;
-    if (x->dtype == 0 || x->dtype >= UT_DTYPES_END + !ut_op_reduces(x->collective))
-        return UT_ERR_DTYPE;
-    if (!ut_op_reduces(x->collective) ? x->redop != 0 : x->redop == 0 || x->redop >= UT_REDOPS_END)
-        return UT_ERR_REDOP;
-    if (x->mode == 0 || x->mode >= UT_MODES_END || x->skipped > 1 || (x->skipped && j->partial))
-        return UT_ERR_ARGUMENT;
-    if (x->portion && (j->partial || x->collective != UT_ALLREDUCE || !ut_portion_valid(x->portion)))
-        return UT_ERR_ARGUMENT;
-    if (x->collective == UT_ALLREDUCE_SPARSE)
-        return check_sparse(j, s, x);
-    int error = !j->partial ? check_full(x) : j->partial->coded ? check_coded(x) : check_partial(x);
-    if (error)
-        return error;
-    if (x->collective != UT_ALLREDUCE || x->root)
-        return check_collective(j, s, x);
     /* Where results are forwarded, a host that lacks a part cannot tell in time that it will never come. */
     unsigned algorithm = ut_job_algorithm(j);
     if ((x->flags & UT_SUBMIT_AGREE) && (algorithm == UT_RING || algorithm == UT_BCUBE))
@@ -169,6 +152,37 @@ static int check_submission(const ut_job *j, const ut_engine_session *s, const u
     if (x->src != x->dst && x->src < x->dst + bytes && x->dst < x->src + bytes)
         return UT_ERR_RANGE;
     return UT_OK;
+}
+
+/* The numbers that every submission has, whatever it asks for. */
+static int check_common(const ut_job *j, const ut_engine_session *s, const ut_submission *x)
+{
+    const bool reduces = ut_op_reduces(x->collective);
+    if (x->op_seq != s->next_seq + (x->skipped == 1 && !j->partial))
+        return UT_ERR_SEQUENCE;
+    if (x->dtype == 0 || x->dtype >= UT_DTYPES_END + !reduces)
+        return UT_ERR_DTYPE;
+    if (reduces ? x->redop == 0 || x->redop >= UT_REDOPS_END : x->redop != 0)
+        return UT_ERR_REDOP;
+    if (x->mode == 0 || x->mode >= UT_MODES_END || x->skipped > 1 || (x->skipped && j->partial))
+        return UT_ERR_ARGUMENT;
+    if (x->portion && (j->partial || x->collective != UT_ALLREDUCE || !ut_portion_valid(x->portion)))
+        return UT_ERR_ARGUMENT;
+    return UT_OK;
+}
+
+/* Everything that a trainer may get wrong, checked on our own copy. */
+static int check_submission(const ut_job *j, const ut_engine_session *s, const ut_submission *x)
+{
+    int error = check_common(j, s, x);
+    if (error)
+        return error;
+    if (x->collective == UT_ALLREDUCE_SPARSE)
+        return check_sparse(j, s, x);
+    error = !j->partial ? check_full(x) : j->partial->coded ? check_coded(x) : check_partial(x);
+    if (error)
+        return error;
+    return x->collective != UT_ALLREDUCE || x->root ? check_collective(j, s, x) : check_dense(j, s, x);
 }
 
 static void refuse(ut_engine *e, uint32_t session, const ut_submission *x, int error)

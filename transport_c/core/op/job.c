@@ -13,6 +13,66 @@ size_t ut_job_slots(const ut_job_config *config)
     return (size_t)(config->bucket_bytes_max / payload + config->hosts + 1);
 }
 
+/* What one op of a job has room for. What cannot be touched is not asked for, for all of it is in somebody's budget. */
+typedef struct room {
+    size_t slots, words;      /* of the bucket; of the bitmaps of all transfers */
+    uint64_t encoded, orders; /* bytes of what is encoded; of contributions that are kept to be added in order */
+    bool apart, encodes, combines, keeps;
+} room;
+
+/* A host that is alone in its job folds nothing that comes and keeps nothing for others. Only TAR's ops are encoded,
+ * but none of jobs that keep; those alone go on without the trainer whose buffer they began with (ut_gift_gone). */
+static room room_of(const ut_job_config *config, const ut_gathering *gathering, uint32_t payload)
+{
+    uint64_t shard = config->bucket_bytes_max / config->hosts + 16;
+    /* The one chunk of a parameter server or a tree is the whole bucket; in TAR a shard is, when all others are gone.
+     * What is not touched costs addresses alone. */
+    unsigned algorithm = ut_options_algorithm(&config->options);
+    bool whole = algorithm == UT_TAR || algorithm == UT_PS || algorithm == UT_TREE;
+    room r = {.encoded = ut_sparse_bound(config->bucket_bytes_max, payload, config->hosts),
+              .orders = ut_ordered_bytes(config),
+              .apart = config->hosts > 1,
+              .encodes = config->hosts > 1 && gathering->encodes && algorithm == UT_TAR,
+              .combines = config->local_ranks > 1 || gathering->keeps,
+              .keeps = gathering->keeps};
+    r.slots = r.encodes ? (size_t)(r.encoded / payload + config->hosts + 1) : ut_job_slots(config);
+    size_t shard_words = (size_t)(shard / payload + 1 + 63) / 64, bucket_words = (r.slots + 63) / 64;
+    r.words = whole ? 3 * config->hosts * (bucket_words + 1) : 6 * shard_words * UT_MAX2(config->hosts - 1, 1);
+    return r;
+}
+
+/* |op| and |ordered| are NULL while |c| only counts; |ordered| is also where sums are made as they come. */
+static void lay_out_op(ut_carver *c, const ut_job_config *config, const room *r, ut_op *op, ut_ordered *ordered)
+{
+    const uint64_t most = config->bucket_bytes_max;
+    uint8_t *slot_state = ut_carve(c, r->slots);
+    uint16_t *slot_weight = ut_carve(c, r->slots * 2);
+    uint32_t *slot_crc = ut_carve(c, r->slots * 4);
+    uint64_t *bitmaps = ut_carve(c, r->words * 8);
+    uint8_t *held = r->apart ? ut_carve(c, most * 2) : NULL;        /* floats of the halves are larger */
+    uint8_t *encoded = r->encodes ? ut_carve(c, r->encoded) : NULL; /* blocks may take most */
+    uint64_t *granules = r->encodes ? ut_carve(c, ut_sparse_words(most, config->hosts) * 8) : NULL;
+    uint8_t *orphan = r->apart && r->keeps ? ut_carve(c, most) : NULL;
+    uint8_t *bucket = r->combines ? ut_carve(c, most) : NULL;
+    uint8_t *contributions = r->orders ? ut_carve(c, r->orders) : NULL;
+    if (!op)
+        return;
+    op->fold.state = slot_state;
+    op->fold.weight = slot_weight;
+    op->fold.crc = slot_crc;
+    op->plan.bitmaps = bitmaps;
+    op->plan.bitmap_words = r->words;
+    op->plan.sparse.granules = granules;
+    op->memory.held = held;
+    op->memory.bucket = bucket;
+    op->memory.encoded = encoded;
+    op->memory.orphan = orphan;
+    if (ordered) {
+        *ordered = (ut_ordered){.kept = contributions, .room = r->orders};
+        op->fold.rule_memory = ordered;
+    }
+}
+
 ut_job *ut_job_lay_out(ut_carver *c, const ut_job_config *config, uint64_t early, const ut_gathering *gathering)
 {
     bool at = c->at != NULL;
@@ -22,18 +82,8 @@ ut_job *ut_job_lay_out(ut_carver *c, const ut_job_config *config, uint64_t early
     ut_receipt *kept = ut_carve(c, sizeof *kept * UT_RECEIPTS_KEPT);
     ut_frame frame = {config->packet_bytes, ut_seal_overhead(config->cipher)};
     uint32_t payload = ut_wire_payload(frame.packet_bytes, frame.overhead);
-    uint64_t shard = config->bucket_bytes_max / config->hosts + 16;
-    /* The one chunk of a parameter server or a tree is the whole bucket; in TAR a shard is, when all others are gone.
-     * What is not touched costs addresses alone. */
-    unsigned algorithm = ut_options_algorithm(&config->options);
-    bool whole = algorithm == UT_TAR || algorithm == UT_PS || algorithm == UT_TREE;
-    bool apart = config->hosts > 1, encodes = apart && gathering->encodes && algorithm == UT_TAR;
-    uint64_t encoded_bytes = ut_sparse_bound(config->bucket_bytes_max, payload, config->hosts);
-    size_t slots = encodes ? (size_t)(encoded_bytes / payload + config->hosts + 1) : ut_job_slots(config);
-    size_t shard_words = (size_t)(shard / payload + 1 + 63) / 64, bucket_words = (slots + 63) / 64;
-    size_t words = whole ? 3 * config->hosts * (bucket_words + 1) : 6 * shard_words * UT_MAX2(config->hosts - 1, 1);
-    uint64_t kept_bytes = ut_ordered_bytes(config);
-    ut_ordered *ordered = kept_bytes ? ut_carve(c, sizeof *ordered * UT_OPS_MAX) : NULL;
+    room r = room_of(config, gathering, payload);
+    ut_ordered *ordered = r.orders ? ut_carve(c, sizeof *ordered * UT_OPS_MAX) : NULL;
     if (at) {
         j->gathering = gathering;
         j->ordered = ordered;
@@ -53,39 +103,8 @@ ut_job *ut_job_lay_out(ut_carver *c, const ut_job_config *config, uint64_t early
         conn[h].pieces = pieces;
         conn[h].seal.cipher = config->cipher;
     }
-    /* What cannot be touched is not asked for, for all of it is in somebody's budget. A host that is alone in its job
-     * folds nothing that comes and keeps nothing for others. Only TAR's ops are encoded, but none of jobs that keep;
-     * those alone go on without the trainer whose buffer they began with (ut_gift_gone). */
-    bool combines = config->local_ranks > 1 || gathering->keeps;
-    for (unsigned k = 0; k < UT_OPS_MAX; k++) {
-        uint8_t *slot_state = ut_carve(c, slots);
-        uint16_t *slot_weight = ut_carve(c, slots * 2);
-        uint32_t *slot_crc = ut_carve(c, slots * 4);
-        uint64_t *bitmaps = ut_carve(c, words * 8);
-        uint8_t *held = apart ? ut_carve(c, config->bucket_bytes_max * 2) : NULL; /* floats of the halves are larger */
-        uint8_t *encoded = encodes ? ut_carve(c, encoded_bytes) : NULL;           /* blocks may take most */
-        uint64_t *granules = encodes ? ut_carve(c, ut_sparse_words(config->bucket_bytes_max, config->hosts) * 8) : NULL;
-        uint8_t *orphan = apart && gathering->keeps ? ut_carve(c, config->bucket_bytes_max) : NULL;
-        uint8_t *bucket = combines ? ut_carve(c, config->bucket_bytes_max) : NULL;
-        uint8_t *contributions = kept_bytes ? ut_carve(c, kept_bytes) : NULL;
-        if (!at)
-            continue;
-        ut_op *op = &j->op[k];
-        op->fold.state = slot_state;
-        op->fold.weight = slot_weight;
-        op->fold.crc = slot_crc;
-        op->plan.bitmaps = bitmaps;
-        op->plan.bitmap_words = words;
-        op->plan.sparse.granules = granules;
-        op->memory.held = held;
-        op->memory.bucket = bucket;
-        op->memory.encoded = encoded;
-        op->memory.orphan = orphan;
-        if (ordered) {
-            ordered[k] = (ut_ordered){.kept = contributions, .room = kept_bytes};
-            op->fold.rule_memory = &ordered[k];
-        }
-    }
+    for (unsigned k = 0; k < UT_OPS_MAX; k++)
+        lay_out_op(c, config, &r, at ? &j->op[k] : NULL, at && ordered ? &ordered[k] : NULL);
     return j;
 }
 

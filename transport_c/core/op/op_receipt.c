@@ -49,6 +49,42 @@ static void find_culprit(const ut_op *op, const ut_account_facts *f, ut_receipt 
         ut_op_ranks_blame(r);
 }
 
+/* What the op's parts know beside what came of which host. */
+static void tell_parts(const ut_job *j, const ut_op *op, ut_receipt *r)
+{
+    r->bytes_repaired = op->account.bytes_repaired;
+    r->bytes_duplicate = op->account.bytes_duplicate;
+    r->wire_sent = op->account.wire_sent;
+    r->wire_received = op->account.wire_received;
+    r->values = op->what.group ? op->plan.sparse.values : 0;
+    r->lacks = op->what.group && op->plan.sparse.lacks;
+    r->nonfinite = op->fold.result.nonfinite;
+    r->weight_min = op->fold.result.weight_min;
+    r->hadamard = op->codec->id == UT_CODEC_HADAMARD;
+    r->drops_host = j->host->counters->kernel_drops - op->account.kernel_drops_before;
+    r->incast = op->plan.incast;
+    r->t_b_us = in_force_us(op->time.learnt.t_b);
+    for (unsigned stage = 0; stage < 2; stage++) {
+        r->stage_end[stage] = op->time.stage_end[stage];
+        r->stage_ns[stage] = op->time.stage_at[stage] ? op->time.stage_at[stage] - op->time.start : 0;
+        r->t_c_us[stage] = in_force_us(op->time.learnt.t_c[stage]);
+    }
+}
+
+static void find_status(const ut_job *j, const ut_op *op, ut_receipt *r)
+{
+    if (r->bytes_missing == 0 && op->fold.result.weight_min >= j->gathering->whole(j, op))
+        r->status = UT_COMPLETE;
+    else if (j->config.hosts > 1 ? r->bytes_used == 0 : op->local.weight <= 1)
+        r->status = UT_INSUFFICIENT;
+    else
+        r->status = UT_PARTIAL;
+    if (op->what.mode == UT_RELIABLE && r->status != UT_COMPLETE) {
+        r->status = UT_FAILED;
+        r->error = UT_ERR_ABSENT;
+    }
+}
+
 void ut_op_receipt(const ut_job *j, const ut_op *op, ut_ns now, ut_receipt *r)
 {
     memset(r, 0, sizeof *r);
@@ -79,23 +115,7 @@ void ut_op_receipt(const ut_job *j, const ut_op *op, ut_ns now, ut_receipt *r)
     ut_receipt_rows(&op->account, &f, r);
     j->gathering->count(j, op, r);
     assert(ut_receipt_balances(r));
-    r->bytes_repaired = op->account.bytes_repaired;
-    r->bytes_duplicate = op->account.bytes_duplicate;
-    r->wire_sent = op->account.wire_sent;
-    r->wire_received = op->account.wire_received;
-    r->values = op->what.group ? op->plan.sparse.values : 0;
-    r->lacks = op->what.group && op->plan.sparse.lacks;
-    r->nonfinite = op->fold.result.nonfinite;
-    r->weight_min = op->fold.result.weight_min;
-    r->hadamard = op->codec->id == UT_CODEC_HADAMARD;
-    r->drops_host = j->host->counters->kernel_drops - op->account.kernel_drops_before;
-    r->incast = op->plan.incast;
-    r->t_b_us = in_force_us(op->time.learnt.t_b);
-    for (unsigned stage = 0; stage < 2; stage++) {
-        r->stage_end[stage] = op->time.stage_end[stage];
-        r->stage_ns[stage] = op->time.stage_at[stage] ? op->time.stage_at[stage] - op->time.start : 0;
-        r->t_c_us[stage] = in_force_us(op->time.learnt.t_c[stage]);
-    }
+    tell_parts(j, op, r);
     if (op->account.failed) {
         r->status = UT_FAILED;
         find_culprit(op, &f, r);
@@ -108,16 +128,7 @@ void ut_op_receipt(const ut_job *j, const ut_op *op, ut_ns now, ut_receipt *r)
     r->differ_mask = j->account.agreed_differ;
     r->full_mask &= f.contributors;
     r->any_mask &= f.contributors;
-    if (r->bytes_missing == 0 && op->fold.result.weight_min >= j->gathering->whole(j, op))
-        r->status = UT_COMPLETE;
-    else if (j->config.hosts > 1 ? r->bytes_used == 0 : op->local.weight <= 1)
-        r->status = UT_INSUFFICIENT;
-    else
-        r->status = UT_PARTIAL;
-    if (op->what.mode == UT_RELIABLE && r->status != UT_COMPLETE) {
-        r->status = UT_FAILED;
-        r->error = UT_ERR_ABSENT;
-    }
+    find_status(j, op, r);
     if (op->what.collective != UT_ALLREDUCE && r->status == UT_COMPLETE)
         r->full_mask = r->any_mask =
             op->what.collective == UT_BROADCAST ? ut_bit(op->what.root) : ut_bits_below(j->config.hosts);

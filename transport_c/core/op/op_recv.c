@@ -283,6 +283,32 @@ bool ut_op_feedback_is_wild(const ut_job *j, uint32_t host, const ut_feedback *f
     return (far && begun) || f->rx_floor < j->claims[host].rx_floor || f->tx_floor < j->claims[host].tx_floor;
 }
 
+/* What |host| says of one op. Returns whether an answer helps. */
+static bool hear_record(ut_job *j, uint32_t host, const ut_record *r, ut_ns now)
+{
+    if (is_too_far(j, r->op_seq))
+        return false;
+    if (r->op_seq >= j->next_open + j->gathering->early) {
+        ut_job_heard(j, host, r->op_seq);
+        return false; /* it is told again until we have come there, and would be in the way of nearer ones */
+    }
+    unsigned at = r->op_seq % UT_OPS_MAX;
+    if (j->claims[host].seen[at] && j->claims[host].record[at].op_seq > r->op_seq)
+        return false;
+    if (!j->claims[host].seen[at] || j->claims[host].record[at].op_seq != r->op_seq)
+        j->claims[host].first_at[at] = now;
+    j->claims[host].record[at] = *r;
+    j->claims[host].seen[at] = true;
+    ut_op_replica_heard(j, host, r);
+    j->claims[host].at[at] = now;
+    if (j->gathering->hear(j, host, r))
+        ut_job_heard(j, host, r->op_seq);
+    const ut_op *op = ut_job_op(j, r->op_seq);
+    bool open = op->seq == r->op_seq && ut_op_sends(op);
+    /* An answer helps when we have the op open, or are past it and the peer does not know yet. */
+    return !(r->flags & UT_RECORD_SEEN) && (open || r->op_seq < j->rx_floor);
+}
+
 void ut_op_feedback(ut_job *j, uint32_t host, const ut_feedback *f, ut_ns now)
 {
     assert(host < j->config.hosts && host != j->config.self && f->records <= UT_OPS_MAX);
@@ -295,30 +321,8 @@ void ut_op_feedback(ut_job *j, uint32_t host, const ut_feedback *f, ut_ns now)
     ut_view_hear(&j->view, host, &f->view, &here);
     j->losses.of[host] = f->loss;
     bool unseen = false;
-    for (unsigned i = 0; i < f->records; i++) {
-        const ut_record *r = &f->record[i];
-        if (is_too_far(j, r->op_seq))
-            continue;
-        if (r->op_seq >= j->next_open + j->gathering->early) {
-            ut_job_heard(j, host, r->op_seq);
-            continue; /* it is told again until we have come there, and would be in the way of nearer ones */
-        }
-        unsigned at = r->op_seq % UT_OPS_MAX;
-        if (j->claims[host].seen[at] && j->claims[host].record[at].op_seq > r->op_seq)
-            continue;
-        if (!j->claims[host].seen[at] || j->claims[host].record[at].op_seq != r->op_seq)
-            j->claims[host].first_at[at] = now;
-        j->claims[host].record[at] = *r;
-        j->claims[host].seen[at] = true;
-        ut_op_replica_heard(j, host, r);
-        j->claims[host].at[at] = now;
-        if (j->gathering->hear(j, host, r))
-            ut_job_heard(j, host, r->op_seq);
-        const ut_op *op = ut_job_op(j, r->op_seq);
-        bool open = op->seq == r->op_seq && ut_op_sends(op);
-        /* An answer helps when we have the op open, or are past it and the peer does not know yet. */
-        unseen = unseen || (!(r->flags & UT_RECORD_SEEN) && (open || r->op_seq < j->rx_floor));
-    }
+    for (unsigned i = 0; i < f->records; i++)
+        unseen |= hear_record(j, host, &f->record[i], now);
     if ((f->flags & UT_FEEDBACK_ASK) || unseen)
         ut_conn_speak_at(c, (f->flags & UT_FEEDBACK_ASK) ? now : now + UT_HOLD_NS);
     for (unsigned k = 0; k < UT_OPS_MAX; k++) {

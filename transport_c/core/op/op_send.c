@@ -265,6 +265,48 @@ static bool waits_for(const ut_op *op, uint32_t host)
     return !(op->peers.record_matched & ut_bit(host)) || ut_op_waits_for_masks(op, host);
 }
 
+/* What this host says of |op| to |host|. */
+static void tell_record(ut_job *j, const ut_op *op, uint32_t host, ut_record *r, ut_ns now)
+{
+    const bool over = ut_op_is_over(op);
+    bool seen = ut_op_record_of(j, op, host) != NULL;
+    unsigned flags = (seen ? UT_RECORD_SEEN : 0) | (op->account.failed ? UT_RECORD_FAILED | UT_RECORD_TX_DONE : 0) |
+                     (op->peers.complete_masks ? UT_RECORD_RESULT : 0) | (over ? UT_RECORD_RX_DONE : 0) |
+                     (!op->time.repairs && ut_op_sent_all(op, host, 1) ? UT_RECORD_SENT : 0) |
+                     (over && op->account.replica.known ? UT_RECORD_DIGEST : 0);
+    uint32_t left = UINT32_MAX;
+    if (op->time.latest != UT_NEVER)
+        left = op->time.latest > now ? (uint32_t)UT_MIN2((op->time.latest - now) / UT_US, UINT32_MAX - 1) : 0;
+    *r = (ut_record){.op_seq = op->seq,
+                     .count = op->what.count,
+                     .dtype = op->what.dtype,
+                     .redop = op->what.redop,
+                     .mode = op->what.mode,
+                     .collective = ut_op_told(&op->what),
+                     .group = op->what.group,
+                     .form = op->what.form,
+                     .hint = op->what.hint,
+                     .portion = op->what.portion,
+                     .root = op->what.root,
+                     .agree = op->what.agree,
+                     .flags = (uint8_t)flags,
+                     .weight = op->local.weight,
+                     .algorithm = (uint8_t)ut_job_algorithm(j),
+                     .time_left_us = left,
+                     .digest = over && op->account.replica.known ? ut_digest_brief(op->account.replica.digest) : 0,
+                     .full_mask = op->peers.complete_masks ? op->peers.full_mask : 0,
+                     .any_mask = op->peers.complete_masks ? op->peers.any_mask : 0,
+                     .view = op->plan.view_tag};
+    j->gathering->tell(j, op, r);
+    if (ut_account_own_fault(&op->account)) {
+        /* Our own ranks differ: the record shows the one half of it, so the other is said in words. */
+        r->field = op->account.field;
+        r->flags &= (uint8_t)~UT_RECORD_RESULT;
+        r->full_mask = op->account.value_here;
+        r->any_mask = op->account.value_there;
+    }
+}
+
 void ut_op_fill_feedback(ut_job *j, uint32_t host, ut_feedback *ret, ut_ns now)
 {
     assert(host < j->config.hosts && host != j->config.self);
@@ -289,45 +331,9 @@ void ut_op_fill_feedback(ut_job *j, uint32_t host, ut_feedback *ret, ut_ns now)
         if (op->state == UT_OP_GATHERING || op->state == UT_OP_OPENING ||
             (op->state == UT_OP_FREE && !ut_replica_untold(&op->account, host)))
             continue;
-        bool known = op->peers.record_known & ut_bit(host);
-        bool seen = ut_op_record_of(j, op, host) != NULL;
-        unsigned flags = (seen ? UT_RECORD_SEEN : 0) | (op->account.failed ? UT_RECORD_FAILED | UT_RECORD_TX_DONE : 0) |
-                         (op->peers.complete_masks ? UT_RECORD_RESULT : 0) | (over ? UT_RECORD_RX_DONE : 0) |
-                         (!op->time.repairs && ut_op_sent_all(op, host, 1) ? UT_RECORD_SENT : 0) |
-                         (over && op->account.replica.known ? UT_RECORD_DIGEST : 0);
-        uint32_t left = UINT32_MAX;
-        if (op->time.latest != UT_NEVER)
-            left = op->time.latest > now ? (uint32_t)UT_MIN2((op->time.latest - now) / UT_US, UINT32_MAX - 1) : 0;
+        const bool known = op->peers.record_known & ut_bit(host);
         assert(ret->records < UT_OPS_MAX);
-        ut_record *r = &ret->record[ret->records++];
-        *r = (ut_record){.op_seq = op->seq,
-                         .count = op->what.count,
-                         .dtype = op->what.dtype,
-                         .redop = op->what.redop,
-                         .mode = op->what.mode,
-                         .collective = ut_op_told(&op->what),
-                         .group = op->what.group,
-                         .form = op->what.form,
-                         .hint = op->what.hint,
-                         .portion = op->what.portion,
-                         .root = op->what.root,
-                         .agree = op->what.agree,
-                         .flags = (uint8_t)flags,
-                         .weight = op->local.weight,
-                         .algorithm = (uint8_t)ut_job_algorithm(j),
-                         .time_left_us = left,
-                         .digest = over && op->account.replica.known ? ut_digest_brief(op->account.replica.digest) : 0,
-                         .full_mask = op->peers.complete_masks ? op->peers.full_mask : 0,
-                         .any_mask = op->peers.complete_masks ? op->peers.any_mask : 0,
-                         .view = op->plan.view_tag};
-        j->gathering->tell(j, op, r);
-        if (ut_account_own_fault(&op->account)) {
-            /* Our own ranks differ: the record shows the one half of it, so the other is said in words. */
-            r->field = op->account.field;
-            r->flags &= (uint8_t)~UT_RECORD_RESULT;
-            r->full_mask = op->account.value_here;
-            r->any_mask = op->account.value_there;
-        }
+        tell_record(j, op, host, &ret->record[ret->records++], now);
         /* What it waits for may have been said in a feedback that was lost, by a peer that thinks all is said. */
         waits = waits || waits_for(op, host);
         if (over && op->account.replica.known)

@@ -214,6 +214,67 @@ static ut_view_state get_state(const uint8_t *in)
     return s;
 }
 
+static void put_record(uint8_t *p, const ut_record *r)
+{
+    put64(p, r->op_seq);
+    put64(p + 8, r->count);
+    p[16] = r->dtype;
+    p[17] = r->collective == UT_BROADCAST ? r->root : r->redop;
+    p[18] = r->mode;
+    p[19] = r->flags;
+    put16(p + 20, r->weight);
+    p[22] = r->field;
+    p[23] = (uint8_t)(r->algorithm << 4 | r->collective << 1 | r->agree);
+    put32(p + 24, r->time_left_us);
+    put32(p + 28, r->digest);
+    put64(p + 32, r->full_mask);
+    put64(p + 40, r->any_mask);
+    put16(p + 48, r->fresh);
+    put16(p + 50, r->stale);
+    put32(p + 52, r->oldest_step);
+    put16(p + 56, r->initiator);
+    p[58] = r->policy;
+    p[59] = r->submitted;
+    put16(p + 60, r->attached);
+    put16(p + 62, r->view);
+    put16(p + 64, r->group);
+    p[66] = r->form;
+    p[67] = r->portion;
+    put32(p + 68, r->hint);
+}
+
+static void get_record(const uint8_t *p, ut_record *r)
+{
+    r->op_seq = get64(p);
+    r->count = get64(p + 8);
+    r->dtype = p[16];
+    r->mode = p[18];
+    r->flags = p[19];
+    r->weight = get16(p + 20);
+    r->field = p[22];
+    r->agree = p[23] & 1;
+    r->collective = p[23] >> 1 & 7;
+    r->algorithm = p[23] >> 4;
+    r->redop = r->collective == UT_BROADCAST ? 0 : p[17];
+    r->root = r->collective == UT_BROADCAST ? p[17] : 0;
+    r->time_left_us = get32(p + 24);
+    r->digest = get32(p + 28);
+    r->full_mask = get64(p + 32);
+    r->any_mask = get64(p + 40);
+    r->fresh = get16(p + 48);
+    r->stale = get16(p + 50);
+    r->oldest_step = get32(p + 52);
+    r->initiator = get16(p + 56);
+    r->policy = p[58];
+    r->submitted = p[59];
+    r->attached = get16(p + 60);
+    r->view = get16(p + 62);
+    r->group = get16(p + 64);
+    r->form = p[66];
+    r->portion = p[67];
+    r->hint = get32(p + 68);
+}
+
 size_t ut_feedback_encode(uint8_t *out, const ut_feedback *f)
 {
     assert(f->records <= UT_OPS_MAX && f->ack_words <= UT_ACK_WORDS);
@@ -234,34 +295,8 @@ size_t ut_feedback_encode(uint8_t *out, const ut_feedback *f)
     put_state(out + 80, &f->view.plan.before);
     put_state(out + 96, &f->view.plan.after);
     uint8_t *p = out + UT_FEEDBACK_HEADER;
-    for (unsigned i = 0; i < f->records; i++, p += UT_OP_RECORD) {
-        const ut_record *r = &f->record[i];
-        put64(p, r->op_seq);
-        put64(p + 8, r->count);
-        p[16] = r->dtype;
-        p[17] = r->collective == UT_BROADCAST ? r->root : r->redop;
-        p[18] = r->mode;
-        p[19] = r->flags;
-        put16(p + 20, r->weight);
-        p[22] = r->field;
-        p[23] = (uint8_t)(r->algorithm << 4 | r->collective << 1 | r->agree);
-        put32(p + 24, r->time_left_us);
-        put32(p + 28, r->digest);
-        put64(p + 32, r->full_mask);
-        put64(p + 40, r->any_mask);
-        put16(p + 48, r->fresh);
-        put16(p + 50, r->stale);
-        put32(p + 52, r->oldest_step);
-        put16(p + 56, r->initiator);
-        p[58] = r->policy;
-        p[59] = r->submitted;
-        put16(p + 60, r->attached);
-        put16(p + 62, r->view);
-        put16(p + 64, r->group);
-        p[66] = r->form;
-        p[67] = r->portion;
-        put32(p + 68, r->hint);
-    }
+    for (unsigned i = 0; i < f->records; i++, p += UT_OP_RECORD)
+        put_record(p, &f->record[i]);
     for (unsigned i = 0; i < f->ack_words; i++, p += 8)
         put64(p, f->ack[i]);
     size_t len = (size_t)(p - out);
@@ -297,37 +332,8 @@ int ut_feedback_decode(ut_feedback *ret, const uint8_t *packet, size_t len, enum
         len != UT_FEEDBACK_HEADER + (size_t)ret->records * UT_OP_RECORD + (size_t)ret->ack_words * 8)
         return UT_ERR_MALFORMED;
     const uint8_t *p = packet + UT_FEEDBACK_HEADER;
-    for (unsigned i = 0; i < ret->records; i++, p += UT_OP_RECORD) {
-        ut_record *r = &ret->record[i];
-        r->op_seq = get64(p);
-        r->count = get64(p + 8);
-        r->dtype = p[16];
-        r->mode = p[18];
-        r->flags = p[19];
-        r->weight = get16(p + 20);
-        r->field = p[22];
-        r->agree = p[23] & 1;
-        r->collective = p[23] >> 1 & 7;
-        r->algorithm = p[23] >> 4;
-        r->redop = r->collective == UT_BROADCAST ? 0 : p[17];
-        r->root = r->collective == UT_BROADCAST ? p[17] : 0;
-        r->time_left_us = get32(p + 24);
-        r->digest = get32(p + 28);
-        r->full_mask = get64(p + 32);
-        r->any_mask = get64(p + 40);
-        r->fresh = get16(p + 48);
-        r->stale = get16(p + 50);
-        r->oldest_step = get32(p + 52);
-        r->initiator = get16(p + 56);
-        r->policy = p[58];
-        r->submitted = p[59];
-        r->attached = get16(p + 60);
-        r->view = get16(p + 62);
-        r->group = get16(p + 64);
-        r->form = p[66];
-        r->portion = p[67];
-        r->hint = get32(p + 68);
-    }
+    for (unsigned i = 0; i < ret->records; i++, p += UT_OP_RECORD)
+        get_record(p, &ret->record[i]);
     for (unsigned i = 0; i < ret->ack_words; i++, p += 8)
         ret->ack[i] = get64(p);
     return UT_OK;
