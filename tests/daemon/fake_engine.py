@@ -101,7 +101,7 @@ class FakeSession:
 
 
 class FakeEngine(NativeJoins):
-    """See the module. `Engine` says what the methods mean. How what is told of portions is joined is the core's rule."""
+    """See the module. `Engine` says what the methods mean. Portions are joined by the rules of the core."""
 
     _ffi, _lib = ffi, lib
 
