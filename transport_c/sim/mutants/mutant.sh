@@ -4,8 +4,8 @@
 # of the simulator that shows, and what must find it. Run this in transport_c/.
 #
 #   mutant.sh apply NAME FOLDER          copies the files that the patch touches into FOLDER, with the bug in them
-#   mutant.sh edit NAME [FILE ...]       opens build/edit/NAME with these copies, or with FILE for a new mutant; once you
-#                                        have changed them, the same command writes the patch anew and closes the folder
+#   mutant.sh edit NAME [FILE ...]       opens build/edit/NAME with these copies, or with FILE for a new mutant; once
+#                                        you have changed them, the same command writes the patch anew
 set -eu
 verb=$1 name=$2
 patch_file=sim/mutants/$name.patch
@@ -41,7 +41,8 @@ open() {
 
 close() {
     files=$(cd "$edit" && find . -name '*.[ch]' | sed 's|^\./||' | sort)
-    if [ -e "$patch_file" ]; then sed '/^--- /,$d' "$patch_file"; else printf 'Bug: \nWorlds: plain\nFound by: \n'; fi >"$edit/new"
+    if [ -e "$patch_file" ]; then sed '/^--- /,$d' "$patch_file"; else printf 'Bug: \nWorlds: plain\nFound by: \n'; fi \
+        >"$edit/new"
     for file in $files; do
         diff -U1 --label "a/$file" --label "b/$file" "$file" "$edit/$file" >>"$edit/new" || true
     done
