@@ -137,7 +137,6 @@ static ut_host host_of(ut_engine *e)
 void ut_engine_limit_bursts(ut_engine *e, uint64_t packets)
 {
     e->host.segments_max = (uint32_t)UT_MIN2(UT_MAX2(packets, 1), (uint64_t)e->config.segments_max);
-    assert(e->host.segments_max >= 1);
 }
 
 int ut_engine_init(void *mem, const ut_engine_config *config, ut_engine **ret)
@@ -176,7 +175,6 @@ int ut_engine_job_add(ut_engine *e, uint32_t job, const ut_job_config *config, v
         ut_partial_init(l.job, l.partial, l.of_op);
     if (l.coded)
         ut_coded_init(l.job, l.coded, &l.memory);
-    assert((l.partial != NULL) == (config->options.policy > UT_POLICY_NONE));
     e->job[job] = l.job;
     e->stats.progress++;
     return UT_OK;
