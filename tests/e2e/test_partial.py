@@ -13,6 +13,7 @@ import pytest
 
 import ultima
 from tests.e2e.hosts import Hosts, connect_all, everywhere, new_job_name, ranks, sees
+from tests.e2e.rings import rings_of
 from tests.e2e.test_trouble import ends_within, until
 from tests.seeds import seeds
 from ultima import Job, Options, Receipt, Slot, Status
@@ -53,10 +54,7 @@ def arrived(job: Job, before: int) -> Callable[[], bool]:
 
 def heard(job: Job) -> Callable[[], bool]:
     """Whether its engine has taken in all that this rank has said. A call elsewhere may be quicker."""
-    return lambda: all(
-        answers.submissions_taken == said.head
-        for said, answers in job._connection.session._rings._lanes  # type: ignore[attr-defined]
-    )
+    return lambda: all(answers.submissions_taken == said.head for said, answers in rings_of(job))
 
 
 def test_figure_7(four: Hosts) -> None:

@@ -17,6 +17,7 @@ from typing import NoReturn
 import numpy as np
 
 import ultima
+from tests.e2e.rings import rings_of
 
 # In the order in which a trainer passes them.
 STEPS = ("attached", "joined", "submitted", "half way", "completed", "received")
@@ -55,7 +56,7 @@ def main(step: str, job_name: str, rank: str, world: str, path: str, rendezvous:
         die()
     if step == "completed":
         # The engine is through, but nobody has taken the completion out of the ring.
-        while not any(completions.head > 0 for _, completions in job._connection.session._rings._lanes):  # type: ignore[attr-defined]
+        while not any(completions.head > 0 for _, completions in rings_of(job)):
             pass
         die()
     handle.wait()

@@ -39,7 +39,7 @@ async def limited(house: House, text: str) -> Daemon:  # noqa: F811
 
 async def test_memory__of_the_engine_is_counted(house: House) -> None:  # noqa: F811
     """Jobs whose arenas are tiny and whose engine memory is not: as many as the budget holds, and not one more."""
-    daemon = await limited(house, f"memory_bytes_per_uid = {3 * JOB_BYTES + (1 << 20)}")
+    daemon = await limited(house, f"memory_bytes_per_uid = {3 * JOB_BYTES + (2 << 20)}")
     budget, uid = daemon.jobs._budget, os.geteuid()
     for number in range(3):
         await (await house.trainer(daemon)).join(job=f"job-{number}")
@@ -48,7 +48,7 @@ async def test_memory__of_the_engine_is_counted(house: House) -> None:  # noqa: 
     trainer = await house.trainer(daemon)
     code, text = await refused(trainer, job="one-more", bucket_bytes_max=12345)
     assert code is CODE.RESOURCE_EXHAUSTED, text
-    for words in (f"limits.memory_bytes_per_uid = {3 * JOB_BYTES + (1 << 20)}", f"{JOB_BYTES} bytes asked", "are left",
+    for words in (f"limits.memory_bytes_per_uid = {3 * JOB_BYTES + (2 << 20)}", f"{JOB_BYTES} bytes asked", "are left",
                   "a smaller bucket_bytes_max (ULTIMA_BUCKET_MAX) than 12345, or a higher limit"):  # fmt: skip
         assert words in text
     trainer.hang_up()
