@@ -99,6 +99,14 @@ def test_promises__each_has_a_test_that_exists(tmp_path: Path) -> None:
     assert _dead_tests(page, TESTS) == []
 
 
+def test_prose__names_tests_that_exist() -> None:
+    """Also outside of the table of promises."""
+    text = (TESTS / "README.md").read_text()
+    defined = {name for path in TESTS.rglob("test_*.py") for name in re.findall(r"def (test_\w+)\(", path.read_text())}
+    named = set(re.findall(r"\b(test_\w+__\w+)", text))
+    assert named and named <= defined, sorted(named - defined)
+
+
 def test_folders__each_is_in_the_table() -> None:
     page = (TESTS / "README.md").read_text()
     there = {path.parent.name for path in TESTS.glob("*/*") if path.suffix in (".py", ".c")}

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a shell may ask of an engine: all ranges in one place. The driver says in words which of them was left
- * (udp/control.c), the daemon checks what other daemons say against the same numbers (daemon/membership.py).
+ * What a shell may ask of an engine. The driver says in words which range was left (udp/describe.c). Both sides of the
+ * control plane check options by the same ranges, which schema/options.py has.
  */
 #include "core/face/engine_impl.h"
 #include "core/fold/code.h"
