@@ -7,7 +7,9 @@
 #include "check.h"
 
 #include <arpa/inet.h>
+#include <dirent.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 
 #include "udp/loop.h"
 
@@ -68,6 +70,33 @@ static void close_locked(void)
     ut_driver_close(driver);
 }
 
+/* Waits, five seconds at most, until the driver's own thread stands before its lock, which this one has. What wakes it
+ * has it write down how it slept, and a busy machine may wake it late. */
+static void await_own_thread(void)
+{
+    for (unsigned i = 0; i < 5000; i++) {
+        unsigned others = 0, standing = 0;
+        DIR *tasks = opendir("/proc/self/task");
+        CHECK(tasks != NULL);
+        for (const struct dirent *task; tasks != NULL && (task = readdir(tasks)) != NULL;) {
+            if (task->d_name[0] == '.' || atoi(task->d_name) == gettid())
+                continue;
+            char path[300], call[32] = "";
+            snprintf(path, sizeof path, "/proc/self/task/%s/syscall", task->d_name);
+            FILE *file = fopen(path, "r");
+            others++;
+            standing += file != NULL && fgets(call, sizeof call, file) != NULL && atoi(call) == SYS_futex;
+            if (file != NULL)
+                fclose(file);
+        }
+        closedir(tasks);
+        if (others == 1 && standing == 1)
+            return;
+        usleep(1000);
+    }
+    CHECK_MSG(false, "the driver's own thread did not come to its lock");
+}
+
 /* |n| datagrams that no engine takes for its own. On loopback they lie in the socket when this returns. */
 static void flood(unsigned n)
 {
@@ -78,6 +107,8 @@ static void flood(unsigned n)
     for (unsigned i = 0; i < n; i++)
         CHECK_EQ(sendto(fd, "?", 1, 0, (const struct sockaddr *)&to, sizeof to), 1);
     close(fd);
+    await_own_thread();
+    driver->slept = false;
 }
 
 /* A turn has up to four readings. What the next turn finds has waited since the last of them, not since the first. */
