@@ -63,7 +63,7 @@ def explain(receipt: Receipt, hosts: Sequence[Host], here: int) -> list[str]:
         f"from {'its start' if with_policy else 'the first call'} on this host{_deadline(receipt.deadline_s)}."
     ]
     if with_policy:
-        lines += [_start(receipt, hosts), _slots(receipt)]
+        lines += [_start(receipt, hosts), _gifts(receipt)]
     if coded:
         lines.append(_code(receipt))
     if receipt.status is not Status.FAILED and not (with_policy and receipt.complete and not receipt.nonfinite):
@@ -103,7 +103,7 @@ def _start(receipt: Receipt, hosts: Sequence[Host]) -> str:
     )
 
 
-def _slots(receipt: Receipt) -> str:
+def _gifts(receipt: Receipt) -> str:
     """Whose contribution an op of a partial job took."""
     included = {*receipt.fresh, *receipt.stale}
     absent = [rank for rank in range(receipt.world_size) if rank not in included]

@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 
 from ultima.api.connection import Connection
+from ultima.api.gift_buffers import GiftBuffers
 from ultima.api.partial import STEP_MAX, Result
 from ultima.api.requests import allreduce_op
-from ultima.api.slot_buffers import SlotBuffers
 from ultima.base.buffers import elements
 from ultima.base.durations import Duration
 from ultima.base.errors import Behind, DeadlineExceeded, InvalidArgument
@@ -54,7 +54,7 @@ class Coded:
         self._connection = connection
         self._session = connection.session
         self._giving = threading.Lock()
-        self._buffers: SlotBuffers | None = None
+        self._buffers: GiftBuffers | None = None
         # The newest contribution, for as long as the daemon has not answered it.
         self._left: Op | None = None
         self._count = 0
@@ -130,7 +130,7 @@ class Coded:
 
     def _give(self, session: Session, request: Op, step: int) -> Op:
         if session is not self._session or self._buffers is None:
-            self._session, self._buffers, self._left = session, SlotBuffers(session, request.count, request.kind), None
+            self._session, self._buffers, self._left = session, GiftBuffers(session, request.count, request.kind), None
         self._buffers.are_for(request.count, request.kind)  # other than before, if no step had a result yet
         session.check_size(request)
         buffers = self._buffers

@@ -24,8 +24,8 @@ import numpy as np
 
 from ultima.api import combine
 from ultima.api.connection import Connection
+from ultima.api.gift_buffers import GiftBuffers, Piece
 from ultima.api.requests import allreduce_op
-from ultima.api.slot_buffers import Piece, SlotBuffers
 from ultima.base.buffers import AnyArray, elements
 from ultima.base.durations import Duration
 from ultima.base.errors import DeadlineExceeded, InvalidArgument, ProtocolError
@@ -119,7 +119,7 @@ class Partial:
         self._count = 0
         self._kind: DType | None = None
         self._words = (OPS["avg"], 0, 1)
-        self._buffers: SlotBuffers | None = None
+        self._buffers: GiftBuffers | None = None
         self._pending: list[_Given] = []
         self._left: _Left | None = None
         self._shaped = threading.Event()
@@ -272,7 +272,7 @@ class Partial:
             redop, flags = DIVISORS[divisor]
             self._words = (redop, flags, request.mode)
             flags |= request.flags & ADAPTIVE | GIVE | (STICKY if sticky else 0) | (0 if waits else NOWAIT)
-            buffers = self._buffers = self._buffers or SlotBuffers(session, request.count, request.kind)
+            buffers = self._buffers = self._buffers or GiftBuffers(session, request.count, request.kind)
             given = _Given([number], request.source.reshape(-1).view(request.kind.numpy))
             if self._left is not None and not session.hears_of(self._left.op, request):
                 self._go_without(session, request, waits)
@@ -305,7 +305,7 @@ class Partial:
                 "the daemon says that this rank's contribution is there and is not: different releases?"
             )
 
-    def _ask(self, buffers: SlotBuffers, op: Op, piece: Piece, sticky: bool) -> None:
+    def _ask(self, buffers: GiftBuffers, op: Op, piece: Piece, sticky: bool) -> None:
         """Submits and waits for the answer. If that is not heard, the slot may hold what was given, or may not."""
         session = buffers.session
         try:
@@ -333,12 +333,12 @@ class Partial:
         if request.failure is not None:
             raise request.failure
 
-    def _leave(self, buffers: SlotBuffers, op: Op, piece: Piece, sticky: bool) -> None:
+    def _leave(self, buffers: GiftBuffers, op: Op, piece: Piece, sticky: bool) -> None:
         """Its answer was not heard: what is pending, the daemon may have or may not."""
         self._left = _Left(op, buffers.placed(piece, op.seq, sticky), self._left)
         self._detach()
 
-    def _account(self, buffers: SlotBuffers, op: Op, piece: Piece, parts: list[_Given], sticky: bool) -> bool:
+    def _account(self, buffers: GiftBuffers, op: Op, piece: Piece, parts: list[_Given], sticky: bool) -> bool:
         """Takes in the answer. False if an op was quicker; then what waited is pending no more, or not in the slot.
 
         Raises what the op failed of; then it was not given, unless the op that failed had taken it.
@@ -367,7 +367,7 @@ class Partial:
             raise op.failure
         return True
 
-    def _settle(self, buffers: SlotBuffers) -> None:
+    def _settle(self, buffers: GiftBuffers) -> None:
         """Learns what became of what was given."""
         left = self._left
         if left is not None and left.op.answer is not None:

@@ -47,7 +47,7 @@ class Completion(NamedTuple):
         return self.op_seq if self.call_seq < 0 else self.call_seq
 
 
-class SlotWords(NamedTuple):
+class GiftWords(NamedTuple):
     """What a partial job's engine tells besides completions (`ut_completion_ring`). Numbers of submissions plus one."""
 
     taken: int = 0
@@ -82,7 +82,7 @@ class Rings(Protocol):
         """The next completion, or None. They may come in another order than their ops."""
         ...
 
-    def words(self) -> SlotWords:
+    def words(self) -> GiftWords:
         """What a partial job's engine tells now. All 0 in others, and in a forked child."""
         ...
 

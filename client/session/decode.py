@@ -42,7 +42,7 @@ def decode_receipt(raw: Any, hosts: Sequence[Host], rank: int, world_size: int) 
     contributors: list[int] = []
     partly: list[int] = []
     if policy != "none":
-        contributors, partly = _slot_ranks(hosts, rows, full, some)
+        contributors, partly = _gift_ranks(hosts, rows, full, some)
         if status is Status.INSUFFICIENT and not raw.included:
             contributors = [rank]  # no op came: its own value
     elif status is Status.COMPLETE:
@@ -121,7 +121,7 @@ def _ranks_of(hosts: Sequence[Host], mask: int) -> tuple[int, ...]:
     return tuple(sorted(rank for host in hosts if mask >> host.index & 1 for rank in host.ranks))
 
 
-def _slot_ranks(hosts: Sequence[Host], rows: Sequence[Any], full: int, some: int) -> tuple[list[int], list[int]]:
+def _gift_ranks(hosts: Sequence[Host], rows: Sequence[Any], full: int, some: int) -> tuple[list[int], list[int]]:
     """In a partial job: ranks in every element, and those in some only. A host says which of its ranks gave."""
     contributors: list[int] = []
     partly: list[int] = []

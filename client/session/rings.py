@@ -16,7 +16,7 @@ from typing import Any
 from ultima.base.native import ffi, lib
 from ultima.base.receipt import Host, Receipt
 from ultima.base.words import CULPRIT_NOBODY, STATUS_FAILED
-from ultima.session.attachment import Completion, SlotWords
+from ultima.session.attachment import Completion, GiftWords
 from ultima.session.decode import decode_receipt, status_of
 from ultima.session.memory import SharedMap
 from ultima.session.op import Op
@@ -136,11 +136,11 @@ class NativeRings:
         }
         return Receipt.deferred(known, partial(_decode_copy, copied, self._hosts, self._rank, self._world_size))
 
-    def words(self) -> SlotWords:
+    def words(self) -> GiftWords:
         """See `Rings`. Plain reads: what follows from them is said to the engine, or done, long after."""
         if not self._usable:
-            return SlotWords()
-        return SlotWords(self._told.taken, self._told.freed, self._told.results)
+            return GiftWords()
+        return GiftWords(self._told.taken, self._told.freed, self._told.results)
 
     def after_fork(self) -> None:
         """In a forked child: the mappings are gone."""

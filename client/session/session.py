@@ -30,7 +30,7 @@ from ultima.base.errors import ClosedHandle, DaemonLost, ForkedHandle, ProtocolE
 from ultima.base.words import ERR_CLOSED, ERR_SEQUENCE, NEVER
 from ultima.session import forks
 from ultima.session.arena import Block
-from ultima.session.attachment import GRACE_NS, Attachment, SlotWords
+from ultima.session.attachment import GRACE_NS, Attachment, GiftWords
 from ultima.session.away import Following
 from ultima.session.notes import ended, tell
 from ultima.session.op import Op, OpState, failure_of
@@ -76,7 +76,7 @@ class Session(Following):
         self._partial = self.options.get("policy", "none") != "none"
         self._silence = Silence(attachment.lifeline)
         self._unheard = False
-        self._told: SlotWords | None = None
+        self._told: GiftWords | None = None
         """What the rings told at the end of the session."""
         self._flying: dict[int, Op] = {}
         # Ended, with a result that still lies in staging memory.
@@ -140,7 +140,7 @@ class Session(Following):
                 self._behind = max(0, self._next_seq - following)
                 return
             if not self._rings.have_room(op):
-                self._wait_for_slot(op)
+                self._wait_until_taken(op)
             self._stage(op)
             with self._lock:
                 self._check_open()
@@ -154,7 +154,7 @@ class Session(Following):
         finally:
             self._order.release()
 
-    def words(self) -> SlotWords:
+    def words(self) -> GiftWords:
         """What the engine of a job with a policy tells besides completions; of a lost session what it told last."""
         return self._rings.words() if self._told is None else self._told
 
@@ -164,7 +164,7 @@ class Session(Following):
             text = f"an array of {op.nbytes} bytes; this job takes at most {self.bucket_bytes_max} (see connect)"
             raise ResourceExhausted("bucket_bytes_max", text, op.nbytes, self.bucket_bytes_max)
 
-    def _wait_for_slot(self, op: Op) -> None:
+    def _wait_until_taken(self, op: Op) -> None:
         with self._lock:
             self._check_open()
             ready = self._wait_for_room(lambda: self._rings.have_room(op), op)

@@ -249,7 +249,7 @@ class SharedModel:
             arena_bytes=ARENA_VECTORS * nbytes,
             bucket_bytes=nbytes,
         )
-        self._slot = self._job.partial(local_reduce="sum", divisor="none")
+        self._partial = self._job.partial(local_reduce="sum", divisor="none")
         self._count = count
         self._vector = self._job.empty((blocks, BLOCK), dtype)
         self._sum = self._job.empty((blocks, BLOCK), dtype)
@@ -260,12 +260,12 @@ class SharedModel:
         self._vector[:, 1:-1] = self._blocks_of(model)
         self._vector[:, 1:-1] *= weight
         self._vector[:, 0] = self._vector[:, -1] = weight
-        return self._slot.give(self._vector, sticky=True, deadline=deadline)
+        return self._partial.give(self._vector, sticky=True, deadline=deadline)
 
     def withdraw(self) -> None:
         """From now on this rank's slot counts nothing."""
         self._vector[:] = 0
-        self._slot.give(self._vector, sticky=True)
+        self._partial.give(self._vector, sticky=True)
 
     def push_pull(self, model: AnyArray, weight: int, deadline: Duration) -> AnyArray | None:
         """Puts a model into this rank's slot and returns the mean over all slots, this one among them; None when there
@@ -273,14 +273,14 @@ class SharedModel:
         """
         until = time.monotonic() + duration_s(deadline, "deadline")
         first = self.push(model, weight, deadline)
-        found = self._slot.wait(first - 1, deadline=max(0.0, until - time.monotonic()), out=self._sum)
+        found = self._partial.wait(first - 1, deadline=max(0.0, until - time.monotonic()), out=self._sum)
         return None if found is None else self._mean(found.receipt, model)
 
     def newest(self, model: AnyArray) -> tuple[AnyArray | None, tuple[int, ...]] | None:
         """The mean over all slots, None if it is not to be had or all weigh nothing, and the ranks that pushed or
         withdrew just before; None if there is no newer one than the last time. `model` stands for what is missing.
         """
-        found = self._slot.poll(out=self._sum)
+        found = self._partial.poll(out=self._sum)
         return None if found is None else (self._mean(found.receipt, model), found.receipt.fresh)
 
     def close(self) -> None:

@@ -26,7 +26,7 @@ from tests.bench.overhead import faces
 from ultima.base.native import ffi, lib
 from ultima.base.receipt import Host
 from ultima.session.arena import Arena
-from ultima.session.attachment import Attachment, Completion, SlotWords
+from ultima.session.attachment import Attachment, Completion, GiftWords
 from ultima.session.memory import SharedMap
 from ultima.session.op import Op
 from ultima.session.rings import COMPLETION_RING_BYTES, SUBMISSION_RING_BYTES, NativeRings
@@ -83,7 +83,7 @@ class Answering:
     def take(self) -> Completion | None:
         return self._ours.take()
 
-    def words(self) -> SlotWords:
+    def words(self) -> GiftWords:
         return self._ours.words()
 
     def after_fork(self) -> None:

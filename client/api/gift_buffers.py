@@ -27,7 +27,7 @@ class Piece:
         self.sticky = False
 
 
-class SlotBuffers:
+class GiftBuffers:
     """Those of one rank in one session. Not thread-safe."""
 
     def __init__(self, session: Session, count: int, kind: DType) -> None:
