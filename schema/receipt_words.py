@@ -56,7 +56,7 @@ STAGE_END = Enum(
     "ut_stage_end",
     "UT_END_",
     (
-        Value("NONE", 0, "none"),
+        Value("NONE", 0, "none", "It did not end."),
         Value("COMPLETE", 1, "complete", "Everything is there."),
         Value("DEADLINE", 2, "deadline", "The deadline came or, in best effort, t_b was over."),
         Value(
@@ -79,7 +79,7 @@ WHY = Enum(
     "ut_missing",
     "UT_MISSING_",
     (
-        Value("NOTHING", 0, "nothing missing"),
+        Value("NOTHING", 0, "nothing missing", "All that was due of it has come."),
         Value("ABSENT", 1, "absent", "The host is known to be gone."),
         Value("SILENT", 2, "silent", "Nothing was heard of it during the op."),
         Value("LOST", 3, "lost", "It sent, but some packets did not come through in time."),
@@ -93,7 +93,7 @@ TROUBLE = Enum(
     "ut_trouble",
     "UT_TROUBLE_",
     (
-        Value("NONE", 0, "nothing"),
+        Value("NONE", 0, "nothing", "Nobody is to blame, or it is not known for what."),
         Value("SENDER", 1, "slow sender", "It called the op late, or stood still, and nothing was lost meanwhile."),
         Value("PATH", 2, "slow path", "It sent in time, but its data came late or was lost on the way."),
         Value(

@@ -36,6 +36,7 @@ class StageEnd(StrEnum):
 
     # generated: StageEnd (schema/)
     NONE = "none"
+    """It did not end."""
     COMPLETE = "complete"
     """Everything is there."""
     DEADLINE = "deadline"
@@ -52,6 +53,7 @@ class Why(StrEnum):
 
     # generated: Why (schema/)
     NOTHING = "nothing missing"
+    """All that was due of it has come."""
     ABSENT = "absent"
     """The host is known to be gone."""
     SILENT = "silent"
@@ -68,6 +70,7 @@ class Trouble(StrEnum):
 
     # generated: Trouble (schema/)
     NONE = "nothing"
+    """Nobody is to blame, or it is not known for what."""
     SENDER = "slow sender"
     """It called the op late, or stood still, and nothing was lost meanwhile."""
     PATH = "slow path"

@@ -80,6 +80,7 @@ class FakeDaemon:
             Host(index, f"127.0.0.{index + 1}", tuple(range(low, min(low + ranks_per_host, world_size))))
             for index, low in enumerate(range(0, world_size, ranks_per_host))
         )
+        """The pretended hosts, by host index."""
         self.bucket_bytes_max = bucket_bytes_max
         self._peer = peer
         self._changed = threading.Condition()
@@ -130,12 +131,12 @@ class FakeDaemon:
             self._set_faults()
 
     def delay(self, rank: int, seconds: float) -> None:
-        """From now on what `rank` gives and asks for takes so long to arrive at its daemon."""
+        """From now on what `rank` gives and asks for takes `seconds` to arrive at its daemon."""
         with self._changed:
             self._delays_ns[rank] = int(seconds * 1e9)
 
     def op_takes(self, seconds: float) -> None:
-        """From now on an op takes at least so long from its start to its end, because each of the two ways that its
+        """From now on an op takes at least `seconds` from its start to its end, because each of the two ways that its
         bytes go between hosts takes half of it; at first no time."""
         with self._changed:
             self._way_ns = int(seconds * 1e9 / 2)
@@ -151,8 +152,8 @@ class FakeDaemon:
             self._set_faults()
 
     def advance(self, seconds: float) -> None:
-        """Lets time pass without anybody sleeping: all that is due by then happens, in its order. Deadlines of ops that
-        are under way are so much nearer; those of later calls count from the new time."""
+        """Lets `seconds` pass without anybody sleeping: all that is due by then happens, in its order. Deadlines of ops
+        that are under way are so much nearer; those of later calls count from the new time."""
         if seconds < 0:
             raise InvalidArgument("seconds", seconds, "0 or more")
         with self._changed:

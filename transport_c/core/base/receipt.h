@@ -32,7 +32,7 @@ enum ut_slot {
 /* What ended a stage. */
 enum ut_stage_end {
     /* generated: ut_stage_end (schema/) */
-    UT_END_NONE = 0,
+    UT_END_NONE = 0,     /* it did not end */
     UT_END_COMPLETE = 1, /* everything is there */
     UT_END_DEADLINE = 2, /* the deadline came or, in best effort, t_b was over */
     UT_END_ABSENT = 3,   /* nothing more could come: all that was missing belongs to hosts known to be gone */
@@ -42,7 +42,7 @@ enum ut_stage_end {
 /* What kind of trouble the culprit has. UDP: see ut_engine_peers_blocked. */
 enum ut_trouble {
     /* generated: ut_trouble (schema/) */
-    UT_TROUBLE_NONE = 0,
+    UT_TROUBLE_NONE = 0,   /* nobody is to blame, or it is not known for what */
     UT_TROUBLE_SENDER = 1, /* it called the op late, or stood still, and nothing was lost meanwhile */
     UT_TROUBLE_PATH = 2,   /* it sent in time, but its data came late or was lost on the way */
     /* Its kernel dropped what had arrived: the socket buffer is too small, or the host has too little CPU time. */
@@ -55,11 +55,11 @@ enum ut_trouble {
 /* Why bytes of a peer are missing. */
 enum ut_missing {
     /* generated: ut_missing (schema/) */
-    UT_MISSING_NOTHING = 0,
-    UT_MISSING_ABSENT = 1, /* the host is known to be gone */
-    UT_MISSING_SILENT = 2, /* nothing was heard of it during the op */
-    UT_MISSING_LOST = 3,   /* it sent, but some packets did not come through in time */
-    UT_MISSING_CLOSED = 4, /* it left the job */
+    UT_MISSING_NOTHING = 0, /* all that was due of it has come */
+    UT_MISSING_ABSENT = 1,  /* the host is known to be gone */
+    UT_MISSING_SILENT = 2,  /* nothing was heard of it during the op */
+    UT_MISSING_LOST = 3,    /* it sent, but some packets did not come through in time */
+    UT_MISSING_CLOSED = 4,  /* it left the job */
     /* generated: end */
 };
 
