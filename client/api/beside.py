@@ -25,6 +25,7 @@ def settings_beside(
     hosts: Sequence[Host],
     suffix: str,
     options: Options,
+    *,
     ranks: Sequence[int] | None,
     arena_bytes: int,
     bucket_bytes: int,

@@ -80,7 +80,9 @@ class Coded:
         """
         now = time.monotonic_ns()
         number = _step_of(step)
-        request = allreduce_op(self._connection, now, array, "sum", deadline, out, "bounded", dtype, False)
+        request = allreduce_op(
+            self._connection, now, array, "sum", deadline=deadline, out=out, mode="bounded", dtype=dtype
+        )
         self._check_vector(request.count, request.kind, "array")
         session = self._connection.ready(request.expires_ns)
         if not self._giving.acquire(timeout=max(0.0, (request.expires_ns - time.monotonic_ns()) / 1e9)):
@@ -109,7 +111,10 @@ class Coded:
         else:
             kind = self._kind
             target = self._connection.empty(self._count, kind.name)
-        op = Op(target, target, target, kind, OPS["sum"], MODES["bounded"], deadline_ns, expires_ns, wanted=number)
+        op = Op(
+            target, target, target, kind, OPS["sum"], MODES["bounded"],
+            deadline_ns=deadline_ns, expires_ns=expires_ns, wanted=number,
+        )  # fmt: skip
         self._ask(session, op)
         return Result(target if out is None else out, self._outcome(op, number))
 
@@ -148,9 +153,9 @@ class Coded:
             request.kind,
             OPS["sum"],
             request.mode,
-            request.deadline_ns,
-            request.expires_ns,
-            GIVE,
+            deadline_ns=request.deadline_ns,
+            expires_ns=request.expires_ns,
+            flags=GIVE,
             wanted=step,
             steps=(step, step),
         )

@@ -204,7 +204,10 @@ class Collectives:
         layout = Layout(COLLECTIVES[collective], nbytes, src_from, dst_from, apart=apart, root=root, note=note)
         deadline_ns, expires_ns = self._connection.times(time.monotonic_ns(), deadline)
         mode = MODES["reliable"]
-        return self._launch(Op(source, target, result, kind, redop, mode, deadline_ns, expires_ns, layout=layout))
+        request = Op(
+            source, target, result, kind, redop, mode, deadline_ns=deadline_ns, expires_ns=expires_ns, layout=layout
+        )
+        return self._launch(request)
 
     def _launch(self, request: Op) -> Handle:
         raise NotImplementedError

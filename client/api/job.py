@@ -187,7 +187,10 @@ class Job(EveryJob, Collectives, SparseReduce):
         waits for room, within the op's own deadline. Raises as `allreduce`, except for what only waiting shows.
         """
         now = time.monotonic_ns()
-        return self._launch(allreduce_op(self._connection, now, array, op, deadline, out, mode, dtype, agree))
+        request = allreduce_op(
+            self._connection, now, array, op, deadline=deadline, out=out, mode=mode, dtype=dtype, agree=agree
+        )
+        return self._launch(request)
 
     def partial(self, *, local_reduce: str | None = None, divisor: str | None = None) -> Partial:
         """See `PartialJob.partial`. Raises InvalidArgument in a job of another kind."""
@@ -220,7 +223,9 @@ class Job(EveryJob, Collectives, SparseReduce):
         name that grows too long.
         """
         settings, hosts = self._connection.settings, self.hosts
-        made = settings_beside(settings, hosts, suffix, options, ranks, arena_bytes, bucket_bytes)
+        made = settings_beside(
+            settings, hosts, suffix, options, ranks=ranks, arena_bytes=arena_bytes, bucket_bytes=bucket_bytes
+        )
         return open_job(made, self._connection.connector)
 
     def sync_model(self, tensors: Any, *, deadline: Duration | None = None) -> SyncResult:

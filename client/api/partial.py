@@ -176,7 +176,9 @@ class Partial:
         dtype: Any,
     ) -> Receipt:
         """The same as `allreduce`, with another `divisor`: "world", "contributors" or "none"; None for this face's."""
-        request = allreduce_op(self._connection, time.monotonic_ns(), array, "avg", deadline, out, mode, dtype, False)
+        request = allreduce_op(
+            self._connection, time.monotonic_ns(), array, "avg", deadline=deadline, out=out, mode=mode, dtype=dtype
+        )
         op = self._give(request, step, divisor or self.divisor, sticky=False, waits=True)
         assert op.receipt is not None
         if op.abandoned:
@@ -211,7 +213,9 @@ class Partial:
         deadline: how long an op that this starts may take; the job's by default.
         """
         now = time.monotonic_ns()
-        request = allreduce_op(self._connection, now, array, "avg", deadline, None, mode, dtype, False, reads_only=True)
+        request = allreduce_op(
+            self._connection, now, array, "avg", deadline=deadline, mode=mode, dtype=dtype, reads_only=True
+        )
         answer = self._give(request, step, self.divisor, sticky=sticky, waits=False).answer
         assert answer is not None
         return answer.op_seq
@@ -289,9 +293,9 @@ class Partial:
                     request.kind,
                     redop,
                     request.mode,
-                    request.deadline_ns,
-                    request.expires_ns,
-                    flags | (REPLACE if buffers.waiting is not None else 0),
+                    deadline_ns=request.deadline_ns,
+                    expires_ns=request.expires_ns,
+                    flags=flags | (REPLACE if buffers.waiting is not None else 0),
                     wanted=min(number, max(self._coming, session.words().results)) if waits else NEVER,
                     steps=(parts[0].steps[0] if parts else number, number),
                 )
@@ -460,7 +464,10 @@ class Partial:
             kind = self._kind
             target = self._connection.empty(self._count, kind.name)
         flags |= divided
-        op = Op(target, target, target, kind, redop, mode, deadline_ns, expires_ns, flags, wanted=wanted)
+        op = Op(
+            target, target, target, kind, redop, mode,
+            deadline_ns=deadline_ns, expires_ns=expires_ns, flags=flags, wanted=wanted,
+        )  # fmt: skip
         op.lent = out is None
         try:
             session.start(op)

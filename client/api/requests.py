@@ -21,11 +21,12 @@ def allreduce_op(
     now: int,
     array: Any,
     op: str,
+    *,
     deadline: Duration | None,
-    out: Any,
-    mode: str | None,
-    dtype: Any,
-    agree: bool,
+    out: Any = None,
+    mode: str | None = None,
+    dtype: Any = None,
+    agree: bool = False,
     reads_only: bool = False,
 ) -> Op:
     """An all-reduce that is ready to be started, after all checks that need no daemon. Raises InvalidArgument."""
@@ -54,9 +55,9 @@ def allreduce_op(
         kind,
         redop,
         MODES[mode],
-        deadline_ns,
-        expires_ns,
-        (AGREE if agree else 0) | (ADAPTIVE if adaptive else 0),
+        deadline_ns=deadline_ns,
+        expires_ns=expires_ns,
+        flags=(AGREE if agree else 0) | (ADAPTIVE if adaptive else 0),
     )
 
 

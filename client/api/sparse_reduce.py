@@ -129,9 +129,11 @@ class SparseReduce:
         adaptive = deadline is None and self._connection.settings.adaptive
         deadline_ns, expires_ns = self._connection.times(now, deadline)
         flags = RETURN | (AGREE if agree else 0) | (ADAPTIVE if adaptive else 0)
-        return self._launch(
-            Op(given, target, out, kind, OPS[op], MODES[mode], deadline_ns, expires_ns, flags, layout=layout)
-        )
+        request = Op(
+            given, target, out, kind, OPS[op], MODES[mode],
+            deadline_ns=deadline_ns, expires_ns=expires_ns, flags=flags, layout=layout,
+        )  # fmt: skip
+        return self._launch(request)
 
     def _launch(self, request: Op) -> Handle:
         raise NotImplementedError

@@ -128,6 +128,7 @@ class Op:
         kind: DType,
         redop: int,
         mode: int,
+        *,
         deadline_ns: int,
         expires_ns: int,
         flags: int = 0,

@@ -132,7 +132,9 @@ class Feedback:
         else:
             above = limit_of(kernels.kth_largest(self._sample(given, look), look.rank)[0])
             room = min(self._size, 2 * count)
-            indices, values = kernels.keep(self._kept, given, above, 0, room, self._velocity, self._momentum)
+            indices, values = kernels.keep(
+                self._kept, given, above, 0, room, velocity=self._velocity, momentum=self._momentum
+            )
         return Sparse(indices, self._rounded(indices, values), self._size)
 
     def take_all(self, gradient: Any, out: Floats | None = None) -> Floats:
@@ -212,7 +214,9 @@ class Feedback:
         if self._velocity is None:
             np.add(self._kept, given, out=self._kept)
         else:
-            kernels.keep(self._kept, given, kernels.NOTHING_ABOVE, 0, 0, self._velocity, self._momentum)
+            kernels.keep(
+                self._kept, given, kernels.NOTHING_ABOVE, 0, 0, velocity=self._velocity, momentum=self._momentum
+            )
 
     def _all(self, given: Floats, out: Floats | None = None) -> Floats:
         self._add(given)

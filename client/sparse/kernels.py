@@ -70,6 +70,7 @@ def keep(
     above: int,
     ties: int,
     room: int,
+    *,
     velocity: Floats | None = None,
     momentum: float = 0.0,
     into: tuple[Indices, Floats] | None = None,

@@ -49,7 +49,7 @@ def selection(gradient: kernels.Floats) -> None:
             kernels.keep(kept, gradient, above, 0, room, into=into)
 
         def moving(room: int = room, above: int = above, into: Any = into) -> None:
-            kernels.keep(kept, gradient, above, 0, room, velocity, 0.9, into)
+            kernels.keep(kept, gradient, above, 0, room, velocity=velocity, momentum=0.9, into=into)
 
         plain, momentum = least(fused, clear) / copied, least(moving, clear) / copied
         print(f"  add, select and keep at {ratio:.1%}: {plain:.2f} memcpy; with momentum {momentum:.2f}")

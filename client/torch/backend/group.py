@@ -200,7 +200,7 @@ class UltimaProcessGroup(NativeProcessGroup):
             return self._by_rows(job, tensors[0], op, self._deadline(opts.timeout), opts.asyncOp)
         if job is None or op is None or len(tensors) != 1 or not reducible(tensors[0], op):
             return self._by_gloo(tensors, opts)
-        return self._by_ultima(job, tensors, op, self._mode, opts.timeout, opts.asyncOp)
+        return self._by_ultima(job, tensors, op, self._mode, opts.timeout, asynchronous=opts.asyncOp)
 
     def allreduce_with(
         self, tensor: torch.Tensor, op: str = "avg", *, mode: str | None = None, deadline: Duration | None = None
@@ -224,7 +224,8 @@ class UltimaProcessGroup(NativeProcessGroup):
             allowed = "a dense CPU tensor of " + ", ".join(sorted(map(str, FLOATS | INTEGERS)))
             raise InvalidArgument("tensor", f"a {tensor.layout} tensor of {tensor.dtype} on {tensor.device}", allowed)
         limit = None if deadline is None else deadline_s(deadline, "deadline")
-        return self._by_ultima(job, [tensor], op, mode or self._mode, timedelta(0), True, limit)
+        how = mode or self._mode
+        return self._by_ultima(job, [tensor], op, how, timedelta(0), asynchronous=True, seconds=limit)
 
     def average_entries(
         self,
@@ -266,7 +267,8 @@ class UltimaProcessGroup(NativeProcessGroup):
         op = op_named(opts.reduceOp)
         job = self._live_job()
         if job is not None and op is not None and all(reducible(tensor, op) for tensor in tensors):
-            return self._collected(self._by_ultima(job, tensors, op, self._mode, opts.timeout, opts.asyncOp))
+            work = self._by_ultima(job, tensors, op, self._mode, opts.timeout, asynchronous=opts.asyncOp)
+            return self._collected(work)
         works = [self.allreduce([tensor], opts) for tensor in tensors]
         return self._joined(tensors, works, opts)
 
@@ -292,6 +294,7 @@ class UltimaProcessGroup(NativeProcessGroup):
         op: str,
         mode: str,
         timeout: timedelta,
+        *,
         asynchronous: bool,
         seconds: float | None = None,
     ) -> Work:

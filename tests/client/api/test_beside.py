@@ -22,8 +22,9 @@ def running(**changes: Any) -> Settings:
     return replace(config.resolve({}, **said, options=Options(incast=2)), **changes)
 
 
-def beside(ranks: list[int] | None = None, arena_bytes: int = 0, **changes: Any) -> Settings:
-    return settings_beside(running(**changes), HOSTS, "groups", Options(policy="solo"), ranks, arena_bytes, 4096)
+def beside(ranks: list[int] | None = None, needs: int = 0, hosts: tuple[Host, ...] = HOSTS, **changes: Any) -> Settings:
+    said = Options(policy="solo")
+    return settings_beside(running(**changes), hosts, "groups", said, ranks=ranks, arena_bytes=needs, bucket_bytes=4096)
 
 
 def test_settings__all_ranks_keep_their_numbers_and_meet_at_the_daemons_they_have() -> None:
@@ -41,15 +42,15 @@ def test_settings__some_ranks_are_numbered_anew() -> None:
 
 
 def test_settings__on_one_host_there_is_no_place() -> None:
-    made = settings_beside(running(rank=1, world_size=2), (Host(0, "", (0, 1)),), "x", Options(), None, 0, 0)
-    assert made.rank_addresses == ()
+    alone = (Host(0, "", (0, 1)),)
+    assert beside(hosts=alone, rank=1, world_size=2).rank_addresses == ()
 
 
 def test_settings__memory_is_what_is_needed_and_no_less_than_before() -> None:
     assert running().arena_bytes == 1 << 20 == ARENA_SPARE_BYTES
     assert beside().arena_bytes == 1 << 20
-    assert beside(arena_bytes=100).arena_bytes == 100 + ARENA_SPARE_BYTES
-    assert settings_beside(running(arena_bytes=8 << 20), HOSTS, "x", Options(), None, 100, 0).arena_bytes == 8 << 20
+    assert beside(needs=100).arena_bytes == 100 + ARENA_SPARE_BYTES
+    assert beside(needs=100, arena_bytes=8 << 20).arena_bytes == 8 << 20
 
 
 @pytest.mark.parametrize("ranks", [[], [0, 1], [2, 1], [2, 2], [2, 4], [-1, 2]], ids=str)

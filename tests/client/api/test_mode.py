@@ -31,6 +31,6 @@ def test_mode__of_the_environment_is_for_what_may_lose_a_part(
     said: dict[str, Any] = {"array": np.ones(4, np.float32), "op": "avg", "mode": None, "agree": False, **call}
     with FakeDaemon() as daemon, daemon.installed(), ultima.connect() as job:
         made = requests.allreduce_op(
-            job._connection, 0, said["array"], said["op"], None, None, said["mode"], None, said["agree"]
+            job._connection, 0, said["array"], said["op"], deadline=None, mode=said["mode"], agree=said["agree"]
         )
     assert made.mode == MODES[mode]
