@@ -77,7 +77,7 @@ def test_unnamed__waits_for_a_trainer_that_calls_late(four: Hosts) -> None:
 
         def one(rank: int, job: ultima.Job) -> Receipt:
             if rank == 2:
-                time.sleep(2.5)
+                time.sleep(1.5)
             return job.allreduce(data[rank], "sum")
 
         receipts = everywhere(jobs, one)

@@ -67,7 +67,7 @@ def test_lanes__one_that_waits_does_not_stop_the_other(four: Hosts) -> None:
     with ranks(four[:2], options=BOTH) as jobs:
         jobs[1]._connection.session._next_seq = 1
         lonely = np.full(1000, 3.0, np.float32)
-        waiting = jobs[0].allreduce_async(lonely, "avg", deadline="2s")
+        waiting = jobs[0].allreduce_async(lonely, "avg", deadline="1s")
         for number in (1, 3, 5):
             arrays = [np.full(1000, number + rank, np.float32) for rank in range(2)]
             handles = [job.allreduce_async(each, "sum") for job, each in zip(jobs, arrays, strict=True)]

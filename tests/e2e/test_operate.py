@@ -9,6 +9,7 @@ import sys
 import tarfile
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -48,8 +49,8 @@ def test_status_and_doctor__name_the_rank_for_which_the_others_wait(four: Hosts)
             time.sleep(0.2 if rank == 2 else 0)
             assert job.allreduce(np.ones(1000, np.float32), deadline=20.0).complete
 
-    with ranks(four, job=name) as jobs:
-        assert everywhere(jobs, one) == [None] * 4
+    with ranks(four[:3], job=name) as jobs:
+        assert everywhere(jobs, one) == [None] * 3
         (early,) = told(four[0], "status", "--job", name)["jobs"]
         (own,) = told(four[2], "status", "--job", name)["jobs"]
         text = " ".join(said(four[0], "status", "--job", name).split())
@@ -217,18 +218,18 @@ def test_completion__of_verbs_and_options_in_each_shell() -> None:
 def test_jobs__one_that_forms_says_whom_it_waits_for(four: Hosts) -> None:
     name = new_job_name()
 
-    def come() -> None:
-        with pytest.raises(ultima.UltimaError):
-            ultima.connect(name, 0, 2, four[0].socket, four[0].rendezvous, timeout=8)
+    def come(rank: int) -> None:
+        ultima.connect(name, rank, 2, four[0].socket, four[0].rendezvous, timeout=30).close()
 
-    waiting = threading.Thread(target=come)
-    waiting.start()
-    until = time.monotonic() + 30
-    while True:
-        found = [job for job in told(four[0], "jobs")["jobs"] if job["job"] == name]
-        if found and found[0]["waiting_for"]:
-            break
-        assert time.monotonic() < until and (waiting.is_alive() or not found)
-        time.sleep(0.2)
+    with ThreadPoolExecutor(1) as beside:
+        waiting = beside.submit(come, 0)
+        until = time.monotonic() + 30
+        while True:
+            found = [job for job in told(four[0], "jobs")["jobs"] if job["job"] == name]
+            if found and found[0]["waiting_for"]:
+                break
+            assert time.monotonic() < until and not waiting.done()
+            time.sleep(0.2)
+        come(1)
+        waiting.result()
     assert (found[0]["state"], found[0]["world_size"]) == ("forming", 2) and "rank 1" in found[0]["waiting_for"]
-    waiting.join()

@@ -6,6 +6,7 @@ is claimed of an op goes by its own number, not by the step of the test.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import numpy as np
@@ -79,17 +80,17 @@ def test_probe__two_ranks_that_never_call_are_not_waited_for(four: Hosts) -> Non
     with ranks(four, options=ultima.Options(policy="probe", policy_seed=SEED, tau=255)) as jobs:
         slots = [job.partial(**RNA) for job in jobs]
         book = Book(slots[2:])
-        for step in range(12):
+        for step in range(5):  # one of them is an op for which nobody else is drawn
             book.step(step)
         newest_seq = max(book.receipts)
         hopeless = [op_seq for op_seq in range(newest_seq + 1) if set(picks(SEED, op_seq, 4, 2)) == {0, 1}]
         late = status_of(four[0], jobs[0]).probes.timed_out_count
-        assert len(hopeless) <= late <= len(hopeless) + 1, "the draw for the op after the newest may be one, too"
+        assert 1 <= len(hopeless) <= late <= len(hopeless) + 1, "the draw for the op after the newest may be one, too"
         for op_seq, receipt in book.receipts.items():
             assert book.initiator[op_seq] in (2, 3) and not {0, 1} & {*receipt.fresh, *receipt.stale}
         out = np.zeros(ELEMENTS, np.float32)
         newest = slots[0].poll(out=out)
-        assert newest is not None and newest.receipt.op_seq >= 11 and out[0] == out[-1] > 0
+        assert newest is not None and newest.receipt.op_seq >= 4 and out[0] == out[-1] > 0
 
 
 @contextmanager
@@ -126,14 +127,18 @@ def test_probe__goes_on_when_the_controllers_host_dies(daemons: Callable[[int], 
 
 
 def test_probe__begins_and_ends_with_the_policy(four: Hosts) -> None:
-    with ranks(four, options=ultima.Options(policy="solo", policy_seed=SEED)) as jobs:
+    said = ultima.Options(policy="solo", policy_seed=SEED)
+    with ranks(four, options=said) as jobs, ThreadPoolExecutor(1) as beside:
         book, step = Book([job.partial(**RNA) for job in jobs]), 0
         for tau, policy in enumerate(("probe", "solo", "seeded", "probe"), start=9):
-            tune(str(four[2].socket), jobs[0].name, {"policy": POLICIES[policy], "tau": tau})
-            began = max(book.receipts, default=0)
-            while (receipt := book.step(step)).policy != policy or receipt.op_seq < began + 4:
+            change = beside.submit(tune, str(four[2].socket), jobs[0].name, {"policy": POLICIES[policy], "tau": tau})
+            began = 0
+            while (receipt := book.step(step)).policy != policy or not began or receipt.op_seq < began + 4:
                 step += 1
-                assert step < 400, f"{policy} does not come"
+                assert step < 2000, f"{policy} does not come"
+                if change.done() and not began:
+                    change.result()
+                    began = receipt.op_seq
             assert status_of(four[1], jobs[0]).controller_host == (0 if policy == "probe" else -1)
         for op_seq, receipt in book.receipts.items():
             if receipt.policy in ("probe", "seeded"):

@@ -5,17 +5,24 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
 
 import ultima
-from tests.e2e.hosts import Hosts, everywhere, ranks, sees
+from tests.e2e.hosts import Hosts, everywhere, ranks, running, sees
 from tests.e2e.test_trouble import until
 from ultima import Status
 
 Daemons = Callable[[int], Hosts]
+
+
+@pytest.fixture(scope="module")
+def hurried() -> Iterator[Hosts]:
+    """Three daemons that wait no longer than a moment for ops that are open when they are to stop."""
+    with running(3, ULTIMAD_LIMITS_DRAIN_SECONDS="0.2") as hosts:
+        yield hosts
 
 
 def again(hosts: Hosts, *victims: int, away: float = 0.0) -> None:
@@ -126,9 +133,9 @@ def test_upgrade__bounded_ops_go_on_without_the_host(daemons: Daemons) -> None:
     "collective",
     ["broadcast", *(pytest.param(each, marks=pytest.mark.check) for each in ("allreduce", "all_gather", "barrier"))],
 )
-def test_upgrade__under_an_op_that_waits_for_a_rank(four: Hosts, called: bool, collective: str) -> None:
+def test_upgrade__under_an_op_that_waits_for_a_rank(hurried: Hosts, called: bool, collective: str) -> None:
     """An op is open on some hosts, and one has not called it: it goes on with the new life of the daemon."""
-    hosts = four[:3]
+    hosts = hurried
 
     def call(rank: int, job: ultima.Job) -> list[float]:
         mine = np.full(3000, 10.0**rank)
@@ -161,9 +168,7 @@ def test_upgrade__under_an_op_that_waits_for_a_rank(four: Hosts, called: bool, c
             if rank != late:
                 threads[rank].start()
         time.sleep(0.3)
-        if called:  # the op cannot end, and the daemon goes without its end
-            hosts[1].environment["ULTIMAD_LIMITS_DRAIN_SECONDS"] = "0.2"
-        again(hosts, 1)
+        again(hosts, 1)  # where its rank has called, the op cannot end, and the daemon goes without its end
         if called:
             # Until the others hear of the new life they could end the op with what the life before had given, and no
             # longer have it when its rank asks again. (Where it has not called, its call brings its host back.)
