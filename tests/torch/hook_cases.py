@@ -35,7 +35,7 @@ from ultima.torch.hooks import (
     hook_fsdp,
 )
 
-LATE_S = 1.2
+LATE_S = 0.6
 SHORT = "200ms"
 
 

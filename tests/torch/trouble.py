@@ -213,16 +213,16 @@ def slow_rank() -> dict[str, Any]:
     """ULTIMA_DEADLINE is short, and rank 1 late: for what may be lossy a result in part, for the rest no error."""
     start()
     dist.barrier()
-    time.sleep(1.0 * RANK)
+    time.sleep(0.5 * RANK)
     tensor, number, copied = torch.ones(10), torch.ones(10, dtype=torch.int64), torch.full((3,), float(RANK))
     if RANK == 0:
         dist.all_reduce(tensor)
     reliable = dist.new_group(list(range(WORLD)))
-    time.sleep(1.0 * RANK)
+    time.sleep(0.5 * RANK)
     dist.all_reduce(number, group=reliable)
-    time.sleep(1.0 * RANK)
+    time.sleep(0.5 * RANK)
     dist.broadcast(copied, 0, group=reliable)
-    time.sleep(1.0 * RANK)
+    time.sleep(0.5 * RANK)
     dist.barrier(group=reliable)
     return {"alone": float(tensor[0]), "number": int(number[0]), "copied": float(copied[0])}
 
@@ -317,7 +317,7 @@ def handled() -> dict[str, Any]:
     start()
     work = dist.all_reduce(torch.ones(4), async_op=True) if RANK == 0 else None
     os.kill(os.getpid(), signal.SIGINT)
-    time.sleep(1.0)
+    time.sleep(0.3)
     tensor = torch.ones(4)
     work = work or dist.all_reduce(tensor, async_op=True)
     work.wait()

@@ -11,6 +11,7 @@ import pytest
 
 from ultima.base.errors import DaemonUnavailable, JoinTimeout
 from ultima.demo.cluster import Cluster
+from ultima.launch import reach
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
@@ -91,6 +92,13 @@ def test_job_name__stays_within_what_a_daemon_takes(monkeypatch: pytest.MonkeyPa
     assert name.isprintable() and len(name) <= 100
 
 
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A daemon that is not there is not waited for as long as one that starts just now."""
+    monkeypatch.setattr(reach, "START_PATIENCE_NS", 200_000_000)
+
+
+@pytest.mark.usefixtures("hasty")
 def test_meet__a_rank_without_a_daemon_is_named_to_the_others(cluster: Cluster, tmp_path: Path) -> None:
     first, second = meet_all([cluster.sockets[0], tmp_path / "none.sock"])
     assert isinstance(first, DaemonUnavailable) and "rank 1 has no daemon" in str(first)
@@ -115,6 +123,7 @@ def test_meet__again_over_the_same_store(cluster: Cluster, first_late_s: float) 
     assert again[0].rank_addresses == before[0].rank_addresses[::-1]
 
 
+@pytest.mark.usefixtures("hasty")
 @pytest.mark.parametrize("first_late_s", [0, 0.3])
 def test_meet__after_a_life_without_a_daemon(cluster: Cluster, tmp_path: Path, first_late_s: float) -> None:
     """The failure of the first life is not that of the second; nor is its world size."""
