@@ -144,6 +144,7 @@ typedef struct sim_host {
     uint64_t given_foreign;            /* how many of those were stray, or for an earlier life */
     uint64_t given_old;                /* how many of the others were so old that their keys may be gone */
     uint64_t sent_data, sent_feedback; /* packets that left this life's engine */
+    uint64_t told_bytes;               /* of the feedback and grants among them */
     uint64_t turns;                    /* that this life's engine was given */
     uint64_t wakeups;                  /* how many of those began with the thread asleep */
     uint64_t ended[5];                 /* ops that ended here in this life, by status */

@@ -117,7 +117,7 @@ sim_judged sim_judge(const sim_world *w, const sim_study *s)
 {
     sim_judged j = {0};
     const sim_net_books *books = &w->books;
-    uint64_t data = 0, feedback = 0, turns = 0;
+    uint64_t data = 0, feedback = 0, turns = 0, grants = 0, told_bytes = 0;
     double hosts = (double)s->hosts, rate = (double)w->plan.rate_up / (double)UT_MAX2(s->slow_part, (uint64_t)1);
     double crossing = 2 * (hosts - 1) / hosts * (double)s->bytes; /* of one host's link, in each direction */
     j.bound = UT_MAX2(crossing / rate, core_crossing(s) / (double)w->plan.rate_core) * FRAME / PAYLOAD * UT_SECOND *
@@ -133,6 +133,10 @@ sim_judged sim_judge(const sim_world *w, const sim_study *s)
         data += w->host[h].sent_data;
         feedback += w->host[h].sent_feedback;
         turns += w->host[h].turns;
+        told_bytes += w->host[h].told_bytes;
+        ut_stats stats;
+        ut_engine_stats(w->host[h].engine, &stats);
+        grants += stats.grants_sent;
         for (unsigned k = 0; k < SIM_IDLES; k++)
             j.idle[k] += (double)w->host[h].idle[k] / hosts / (double)s->ops;
     }
@@ -141,6 +145,8 @@ sim_judged sim_judge(const sim_world *w, const sim_study *s)
     j.feedback = part(feedback, data);
     j.turns = (double)turns / hosts / (double)s->ops;
     j.told = (double)feedback / hosts / (double)s->ops;
+    j.grants = (double)grants / hosts / (double)s->ops;
+    j.told_bytes = (double)told_bytes / hosts / (double)s->ops;
     j.again = (double)data / (crossing * hosts * (double)(s->ops * s->jobs) / PAYLOAD);
     return j;
 }

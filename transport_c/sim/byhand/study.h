@@ -32,13 +32,14 @@ typedef struct sim_judged {
     double op;         /* the slowest host's median time of an op, from its own call on */
     double op_last;    /* the same from the last host's call on */
     double worst;      /* the longest op of all, on any host, warm-up too */
-    double ratio, ratio_last; /* to the bound, after two round trips are taken off */
-    double lost, lost_own;    /* parts of all packets sent: lost; lost because some queue was full */
-    double feedback;          /* feedback packets per data packet */
-    double turns, told;       /* per host and op: turns of its engine, feedback packets that it sent */
-    double wakeups;           /* per host and op: times that its thread was woken, from a call to its receipt */
-    double again;             /* data packets sent, per packet that one transmission of everything takes */
-    double idle[SIM_IDLES];   /* of an up-link, per op */
+    double ratio, ratio_last;  /* to the bound, after two round trips are taken off */
+    double lost, lost_own;     /* parts of all packets sent: lost; lost because some queue was full */
+    double feedback;           /* feedback packets per data packet */
+    double turns, told;        /* per host and op: turns of its engine, feedback packets that it sent, */
+    double grants, told_bytes; /* ... those of them that are grants alone, and the bytes of all */
+    double wakeups;            /* per host and op: times that its thread was woken, from a call to its receipt */
+    double again;              /* data packets sent, per packet that one transmission of everything takes */
+    double idle[SIM_IDLES];    /* of an up-link, per op */
     double healthy;   /* with one slow link: how long the others' first stage takes, to what it takes the wire */
     double share;     /* job 0's part: of host 0's link beside a rival flow, or of what two jobs have done */
     uint64_t missing; /* bytes, of all receipts */

@@ -253,7 +253,7 @@ static void open_seat(sim_world *w, sim_host *h, uint32_t job, const ut_engine_c
 void sim_daemon_start(sim_world *w, sim_host *h)
 {
     h->drops = h->given = h->given_spoilt = h->given_evil = h->given_foreign = h->given_old = h->sent_data =
-        h->sent_feedback = h->turns = h->wakeups = h->used_bytes = 0;
+        h->sent_feedback = h->told_bytes = h->turns = h->wakeups = h->used_bytes = 0;
     memset(h->ended, 0, sizeof h->ended);
     h->sessions_removed = h->restless = false;
     h->sessions = 0;

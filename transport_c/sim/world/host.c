@@ -170,7 +170,7 @@ static void put_on_wire(sim_world *w, sim_host *h, const ut_burst *burst)
         if (burst->port == UT_PORT_DATA)
             h->sent_data++;
         else
-            h->sent_feedback++;
+            h->sent_feedback++, h->told_bytes += len;
         sim_net_send(w, sim_lie(w, packet));
     }
     h->busy_until += w->plan.batch_cost + burst->segments * w->plan.sent_cost;
