@@ -22,6 +22,18 @@ static void world(uint32_t among)
         CHECK_EQ(receipt(h).status, UT_COMPLETE);
 }
 
+static ut_ns speaks_at(const ut_conn *c)
+{
+    return ut_due_next(&c->say.due, UT_DUE_FEEDBACK);
+}
+
+/* All that |c| has to say is due at |at|. */
+static void speaks(ut_conn *c, ut_ns at)
+{
+    ut_due_settle(&c->say.due);
+    ut_conn_speak_at(c, at);
+}
+
 /* Kinds of the feedback packets that host 0 sends now, a bit for each. */
 static unsigned said(void)
 {
@@ -74,14 +86,14 @@ static void grant__goes_with_a_feedback_that_is_due_soon(void)
 {
     world(3);
     ut_conn *c = &job->conn[1];
-    c->say.grant = true;
-    c->say.at = now + UT_TIMER_MIN_NS;
+    speaks(c, now + UT_TIMER_MIN_NS);
+    ut_due_at(&c->say.due, UT_DUE_CREDIT, now);
     CHECK_EQ(said(), 1u << UT_KIND_FEEDBACK);
-    CHECK(!c->say.grant && c->say.at > now + UT_TIMER_MIN_NS);
-    c->say.grant = true;
-    c->say.at = now + UT_TIMER_MIN_NS + 1;
+    CHECK(ut_due_next(&c->say.due, UT_DUE_CREDIT) > now + UT_TIMER_MIN_NS);
+    speaks(c, now + UT_TIMER_MIN_NS + 1);
+    ut_due_at(&c->say.due, UT_DUE_CREDIT, now);
     CHECK_EQ(said(), 1u << UT_KIND_GRANT);
-    CHECK_EQ(c->say.at, now + UT_TIMER_MIN_NS + 1);
+    CHECK_EQ(ut_due_next(&c->say.due, UT_DUE_CREDIT), now + UT_TIMER_MIN_NS + 1);
     end();
 }
 
@@ -89,19 +101,20 @@ static void feedback__that_is_due_soon_goes_with_others(void)
 {
     world(3);
     ut_conn *a = &job->conn[1], *b = &job->conn[2];
-    a->say.at = b->say.at = now + 1;
+    speaks(a, now + 1);
+    speaks(b, now + 1);
     ut_engine_tick(engine, now);
     CHECK_EQ(said(), 0); /* one more packet may come until then */
-    a->say.at = now;
-    b->say.at = now + UT_TIMER_MIN_NS;
+    speaks(a, now);
+    speaks(b, now + UT_TIMER_MIN_NS);
     ut_engine_tick(engine, now);
     CHECK_EQ(said(), 1u << UT_KIND_FEEDBACK);
-    CHECK(a->say.at > now + UT_MS && b->say.at > now + UT_MS);
-    a->say.at = now;
-    b->say.at = now + UT_HOLD_NS;
+    CHECK(speaks_at(a) > now + UT_MS && speaks_at(b) > now + UT_MS);
+    speaks(a, now);
+    speaks(b, now + UT_HOLD_NS);
     ut_engine_tick(engine, now);
     CHECK_EQ(said(), 1u << UT_KIND_FEEDBACK);
-    CHECK_EQ(b->say.at, now + UT_HOLD_NS);
+    CHECK_EQ(speaks_at(b), now + UT_HOLD_NS);
     end();
 }
 
@@ -224,11 +237,11 @@ static void calm__news_waits_for_the_next_op(void)
 {
     world(2);
     ut_conn *c = &job->conn[1];
-    c->say.at = now + UT_HOLD_NS;
+    speaks(c, now + UT_HOLD_NS);
     c->rx.reported = c->rx.packets - 1;
     call_alone();
     ut_engine_tick(engine, now);
-    c->say.at = now + UT_HOLD_NS; /* the record has been told */
+    speaks(c, now + UT_HOLD_NS); /* the record has been told */
     static ut_burst b;
     unsigned data = 0, feedback = 0;
     while (ut_engine_output(engine, now, &b)) {

@@ -34,13 +34,13 @@ static void ut_conn__outstanding_is_what_has_not_come(void)
 static void ut_conn__a_grant_that_nobody_waits_for_is_told_in_time(void)
 {
     fresh();
-    CHECK_EQ(rx.say.at, UT_NEVER);
+    CHECK_EQ(speaks_at(&rx), UT_NEVER);
     ut_conn_grant(&rx, 2 * WINDOW, false, now);
-    CHECK(!rx.say.grant);
-    CHECK_EQ(rx.say.at, now + UT_HOLD_NS);
+    CHECK(!has_grant(&rx));
+    CHECK_EQ(speaks_at(&rx), now + UT_HOLD_NS);
     ut_conn_grant(&rx, 3 * WINDOW, true, now);
     ut_conn_grant(&rx, 4 * WINDOW, false, now);
-    CHECK(rx.say.grant); /* somebody still waits for the one before */
+    CHECK(has_grant(&rx)); /* somebody still waits for the one before */
 }
 
 /* What an honest peer's next feedback says, and how far from it a number is taken for a lie. */
@@ -230,7 +230,7 @@ static void ut_conn__feedback_says_what_came(void)
         for (uint64_t back = 0; back < UT_ACK_BITS; back++)
             CHECK_EQ(f.ack[back / 64] >> back % 64 & 1, back <= f.highest_pn && came[f.highest_pn - back]);
         told = f.highest_pn + 1ull;
-        CHECK_EQ(rx.say.at, told <= top ? now : UT_NEVER);
+        CHECK_EQ(speaks_at(&rx), told <= top ? now : UT_NEVER);
     }
 }
 
@@ -250,7 +250,7 @@ static void ut_conn__feedback_says_what_came_across_the_end_of_the_ring(void)
                 ut_conn_received(&rx, first + i, 1, 100, 0, false, false, now);
             came[i] = true;
         }
-        while (rx.say.at != UT_NEVER)
+        while (speaks_at(&rx) != UT_NEVER)
             ut_conn_fill_feedback(&rx, &f, now);
         for (uint64_t back = 0; back < UT_ACK_BITS; back++) {
             const uint64_t pn = f.highest_pn - back;
@@ -269,7 +269,7 @@ static void ut_conn__no_number_is_left_out(void)
         acked_slots = lost_slots = 0;
         send_slots(first, count, true);
         unsigned said = 0;
-        for (; rx.say.at <= now + UT_HOLD_NS; said++)
+        for (; speaks_at(&rx) <= now + UT_HOLD_NS; said++)
             feedback();
         CHECK_EQ(said, (count + UT_ACK_BITS - 1) / UT_ACK_BITS);
         CHECK_EQ(acked_slots, count);
@@ -279,7 +279,7 @@ static void ut_conn__no_number_is_left_out(void)
     ut_conn_received(&rx, rx.rx.next + UT_PACKET_JUMP_MAX - 1, 1, PACKET, 0, false, false, now);
     static ut_feedback f;
     unsigned said = 0;
-    for (; rx.say.at <= now + UT_HOLD_NS; said++)
+    for (; speaks_at(&rx) <= now + UT_HOLD_NS; said++)
         ut_conn_fill_feedback(&rx, &f, now);
     CHECK_EQ(said, 1);
 }

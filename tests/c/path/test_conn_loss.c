@@ -13,16 +13,16 @@ static void ut_conn__a_grant_is_repeated_until_data_come(void)
     rx.tx.rttvar = 10 * UT_US;
     ut_ns due = ut_conn_grant_again(&rx, now), waits = due - now;
     CHECK_EQ(waits, 240 * UT_US);
-    CHECK(!rx.say.grant);
+    CHECK(!has_grant(&rx));
     for (unsigned i = 1; i < 6; i++) {
         now = due;
         due = ut_conn_grant_again(&rx, now);
-        CHECK(rx.say.grant);
+        CHECK(has_grant(&rx));
         CHECK_EQ(due - now, waits << i);
         ut_grant g;
         ut_conn_fill_grant(&rx, &g);
         CHECK_EQ(g.grant, WINDOW);
-        CHECK(!rx.say.grant);
+        CHECK(!has_grant(&rx));
     }
     send_slots(0, 1, true);
     CHECK_EQ(ut_conn_grant_again(&rx, now) - now, waits);
@@ -126,9 +126,9 @@ static void two_feedbacks(uint32_t count, ut_feedback *older, ut_feedback *newer
     }
     now += UT_MS; /* all were sent more than a round trip ago */
     ut_conn_fill_feedback(&rx, older, now);
-    CHECK_EQ(rx.say.at, now);
+    CHECK_EQ(speaks_at(&rx), now);
     ut_conn_fill_feedback(&rx, newer, now);
-    CHECK_EQ(rx.say.at, UT_NEVER);
+    CHECK_EQ(speaks_at(&rx), UT_NEVER);
 }
 
 /* The newer one comes first and says nothing of the first packets. These are not lost for that, and when the older one
@@ -302,11 +302,11 @@ static void ut_conn__the_tail_is_probed_sooner(void)
     CHECK_EQ(ut_conn_pto(&tx), usual - UT_HOLD_NS + UT_TIMER_MIN_NS);
     rx.tx.srtt = 200 * UT_US;
     feedback();
-    CHECK_EQ(rx.say.at, UT_NEVER);
+    CHECK_EQ(speaks_at(&rx), UT_NEVER);
     ut_conn_received(&rx, 40, 1, PACKET, 0, false, false, now);
-    CHECK_EQ(rx.say.at, now + UT_HOLD_NS);
+    CHECK_EQ(speaks_at(&rx), now + UT_HOLD_NS);
     ut_conn_received(&rx, 41, 1, PACKET, 0, false, true, now);
-    CHECK_EQ(rx.say.at, now + 50 * UT_US);
+    CHECK_EQ(speaks_at(&rx), now + 50 * UT_US);
 }
 
 static void ut_conn__lost_by_time(void)
@@ -417,7 +417,7 @@ static void ut_conn__a_peer_that_sleeps_has_lost_nothing(void)
     }
     for (uint64_t pn = 0; pn < tx.tx.next; pn++)
         ut_conn_received(&rx, pn, 1, 40, 0, false, false, now);
-    while (rx.say.at <= now)
+    while (speaks_at(&rx) <= now)
         feedback();
     CHECK_EQ(lost_slots, 2);
     CHECK_EQ(acked_slots, most + 2);

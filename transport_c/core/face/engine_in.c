@@ -379,8 +379,8 @@ static void speak_together(ut_engine *e, ut_ns now)
             due = due || (j && j->op_ended);
             for (uint32_t h = 0; j && h < j->config.hosts; h++)
                 if (pass == 0)
-                    due = due || (j->conn[h].state == UT_CONN_UP && j->conn[h].say.at <= now);
-                else if (due && ut_conn_speaks_soon(&j->conn[h], now))
+                    due = due || ut_conn_speaks_within(&j->conn[h], 0, now);
+                else if (due && ut_conn_speaks_within(&j->conn[h], UT_TIMER_MIN_NS, now))
                     ut_conn_speak_at(&j->conn[h], now);
             if (j && pass == 1)
                 j->op_ended = false;

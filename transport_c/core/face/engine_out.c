@@ -14,7 +14,6 @@ static bool build_grant(ut_engine *e, ut_job *j, uint32_t host, ut_ns now, ut_bu
 {
     ut_conn *c = &j->conn[host];
     ut_grant g;
-    assert(c->say.grant);
     ut_conn_fill_grant(c, &g);
     begin_feedback(c, g.number, b);
     ut_grant_append(b, &g);
@@ -42,11 +41,9 @@ bool ut_engine_output_feedback(ut_engine *e, ut_ns now, ut_burst *b)
     for (uint32_t n = 0; n < UT_JOBS_MAX; n++) {
         ut_job *j = e->job[n];
         for (uint32_t h = 0; j && h < j->config.hosts; h++)
-            if (j->conn[h].state == UT_CONN_UP && now >= j->conn[h].say.at)
-                return build_feedback(e, j, h, now, b);
-            else if (j->conn[h].state == UT_CONN_UP && j->conn[h].say.grant)
-                return ut_conn_speaks_soon(&j->conn[h], now) ? build_feedback(e, j, h, now, b)
-                                                             : build_grant(e, j, h, now, b);
+            if (ut_conn_speaks(&j->conn[h], now))
+                return ut_conn_speaks_within(&j->conn[h], UT_TIMER_MIN_NS, now) ? build_feedback(e, j, h, now, b)
+                                                                                : build_grant(e, j, h, now, b);
     }
     return false;
 }

@@ -345,7 +345,7 @@ void ut_op_fill_feedback(ut_job *j, uint32_t host, ut_feedback *ret, ut_ns now)
     if (unseen || waits) {
         /* The peer may have lost it, or not be there yet: say it again, ever more seldom. */
         j->claims[host].gap = UT_MIN2(UT_MAX2(2 * j->claims[host].gap, ut_conn_silence(c)), (ut_ns)UT_CLAIM_GAP_MAX_NS);
-        ut_conn_speak_at(c, now + j->claims[host].gap);
+        ut_due_at(&c->say.due, UT_DUE_REPEAT, now + j->claims[host].gap);
     }
 }
 

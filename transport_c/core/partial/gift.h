@@ -13,7 +13,6 @@
 #include "core/base/calls.h"
 
 enum {
-    UT_ANNOUNCE_HOLD_NS = 100 * 1000,  /* a host that is no child in the activation tree is told so much later */
     UT_ANSWER_GRACE_NS = 10 * 1000000, /* a call whose gift is in an op that ends so soon waits for that op */
 };
 

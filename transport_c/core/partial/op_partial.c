@@ -132,7 +132,7 @@ static void announce(ut_job *j, ut_op *op, ut_ns now)
         ut_claims_hurry(&j->claims[h]);
         bool at_once =
             (children & ut_bit(h)) || op->local.weight == 0; /* owners wait for the word that nothing comes */
-        ut_conn_speak_at(c, at_once ? now : now + UT_ANNOUNCE_HOLD_NS);
+        ut_conn_speak_at(c, at_once ? now : now + UT_TIMER_MIN_NS);
     }
 }
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/path/cc.h"
 
+#include "core/path/due.h"
+
 static void note_rtt(ut_cc *cc, const ut_cc_sample *s)
 {
     if (cc->base_rtt == 0 || s->now - cc->base_at >= UT_CC_BASE_SPAN) {

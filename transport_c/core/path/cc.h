@@ -17,12 +17,11 @@
 #include "core/base/ut.h"
 
 enum {
-    UT_CC_PACKETS_MIN = 4,    /* the least window: a path that may not send learns nothing */
-    UT_CC_SPAN_PACKETS = 256, /* loss is judged over at least so many packets and a round trip, ... */
-    UT_CC_SPAN_LOST = 16,     /* ... and so many lost ones: a link that loses 1 % sometimes loses 3 % of 256 */
-    UT_CC_LOSS_PERCENT = 2,   /* with more loss the path is taken for overloaded, with less for lossy */
-    UT_CC_ADAPT_BELOW = 8,    /* and only if less than this part of the window arrives in a round trip (NSCC) */
-    UT_HOLD_NS = 1000 * 1000, /* a receiver keeps news to itself so long at most: a window lasts that much longer */
+    UT_CC_PACKETS_MIN = 4,           /* the least window: a path that may not send learns nothing */
+    UT_CC_SPAN_PACKETS = 256,        /* loss is judged over at least so many packets and a round trip, ... */
+    UT_CC_SPAN_LOST = 16,            /* ... and so many lost ones: a link that loses 1 % sometimes loses 3 % of 256 */
+    UT_CC_LOSS_PERCENT = 2,          /* with more loss the path is taken for overloaded, with less for lossy */
+    UT_CC_ADAPT_BELOW = 8,           /* and only if less than this part of the window arrives in a round trip (NSCC) */
     UT_CC_TARGET_NS = 4000 * 1000,   /* queueing to aim for by default: a send buffer of 512 KiB at 1 Gbit/s */
     UT_CC_TARGET_MIN_NS = 10 * 1000, /* the least target: less is below a scheduler's jitter */
     UT_CC_STEPS = 32,                /* round trips in which a window grows to its share */

@@ -28,7 +28,8 @@ static void reset_sending(ut_conn *c)
 static void reset_receiving(ut_conn *c)
 {
     c->rx.next = c->rx.bytes = c->rx.packets = c->rx.granted = c->rx.reported = c->rx.told = 0;
-    c->say.grant = c->say.along = false;
+    c->say.due.at[UT_DUE_CREDIT] = UT_NEVER;
+    c->say.along = false;
     c->rx.gap_due = UT_NEVER;
     c->rx.again_at = 0;
     c->rx.repeats = 0;
@@ -50,7 +51,7 @@ void ut_conn_init(ut_conn *c, uint8_t *stash, size_t stash_size)
     memset(c, 0, sizeof *c);
     c->rx.stash = stash;
     c->rx.stash_size = stash_size;
-    c->say.at = UT_NEVER;
+    ut_due_settle(&c->say.due);
     reset_sending(c);
     reset_receiving(c);
 }
@@ -77,7 +78,7 @@ void ut_conn_connect(ut_conn *c, const ut_addr *data, const ut_addr *feedback, u
 void ut_conn_absent(ut_conn *c)
 {
     c->state = UT_CONN_ABSENT;
-    c->say.at = UT_NEVER;
+    ut_due_settle(&c->say.due);
     reset_sending(c);
 }
 
@@ -86,7 +87,7 @@ ut_ns ut_conn_next_wake(const ut_conn *c)
     if (c->state != UT_CONN_UP)
         return UT_NEVER;
     assert(c->tx.flying <= UT_SENT_MAX && c->tx.base <= c->tx.next);
-    ut_ns wake = UT_MIN2(c->say.at, c->tx.loss_at);
+    ut_ns wake = UT_MIN2(ut_due_next(&c->say.due, UT_DUE_CREDIT), c->tx.loss_at);
     if (c->tx.flying)
         wake = UT_MIN2(wake, c->tx.last + ut_conn_pto(c));
     if (c->tx.blocked_since != UT_NEVER)

@@ -11,6 +11,7 @@
 #define UT_CONN_H
 
 #include "core/path/cc.h"
+#include "core/path/due.h"
 #include "core/path/mtu.h"
 #include "core/path/sent.h"
 #include "core/wire/burst.h"
@@ -20,7 +21,6 @@ enum {
     UT_BURST_SHORT = 8,       /* the least grant: a burst to a peer whose queue was seen to drop packets in a row, */
     UT_BURST_SPAN = 1024,     /* ... for so many packets: who loses in a row less often loses below 0.1 % */
     UT_FEEDBACK_PACKETS = 64, /* a feedback is due after so many packets: a sixteenth of what one reports on */
-    UT_TIMER_MIN_NS = 100 * 1000,       /* a thread that sleeps for less than this wakes late */
     UT_PTO_MAX_NS = 200 * 1000 * 1000,  /* the longest such time, after doubling */
     UT_PTO_FIRST_NS = 20 * 1000 * 1000, /* that time before the first round trip was measured */
     /* How long one loss makes a sender hurry its peers. Where nothing was lost before, the last packets are missed a
@@ -98,13 +98,12 @@ typedef struct ut_conn_peer {
     uint8_t incast; /* the incast factor that the peer advertises; 0 for not known */
 } ut_conn_peer;
 
-/* When this host sends its next feedback, and what that must say. */
+/* When this host speaks, and what its next feedback must say. */
 typedef struct ut_conn_say {
-    ut_ns at;        /* when to send the next feedback; UT_NEVER if there is nothing to say */
-    uint64_t number; /* of the newest feedback sent */
+    ut_due due;
+    uint64_t number; /* of the newest feedback or grant sent */
     bool ask;        /* the next feedback asks for an answer */
     bool along;      /* the next feedback goes behind the data that goes now */
-    bool grant;      /* more was granted than the peer was told */
 } ut_conn_say;
 
 typedef struct ut_conn {
@@ -197,18 +196,22 @@ void ut_conn_received(ut_conn *c, uint64_t pn, uint32_t packets, uint32_t bytes,
                       ut_ns now);
 /* Keeps an early datagram. False if there is no room: the datagram must then not be acknowledged. */
 bool ut_conn_stash(ut_conn *c, const uint8_t *packet, size_t len);
-/* Lets the next feedback be sent at |at| or earlier. */
+/* There is news for the peer: the next feedback goes at |at| or earlier. */
 static inline void ut_conn_speak_at(ut_conn *c, ut_ns at)
 {
-    c->say.at = UT_MIN2(c->say.at, at);
+    ut_due_at(&c->say.due, UT_DUE_STATE, at);
 }
 /* The last data goes to the peer for now: what is to be told soon goes with it, once all data has gone that may go. */
 void ut_conn_answer_along(ut_conn *c, ut_ns now);
-/* The next feedback is due within the time for which a timer is not worth while: it may as well go now, if that spares
- * a wake-up here or there. */
-static inline bool ut_conn_speaks_soon(const ut_conn *c, ut_ns now)
+/* Whether what leaves now takes a feedback to the peer along that is due within |slack| (core/path/due.h). */
+static inline bool ut_conn_speaks_within(const ut_conn *c, ut_ns slack, ut_ns now)
 {
-    return c->state == UT_CONN_UP && c->say.at <= now + UT_TIMER_MIN_NS;
+    return c->state == UT_CONN_UP && ut_due_next(&c->say.due, UT_DUE_FEEDBACK) <= now + slack;
+}
+/* Whether a grant or a feedback is due. */
+static inline bool ut_conn_speaks(const ut_conn *c, ut_ns now)
+{
+    return c->state == UT_CONN_UP && ut_due_next(&c->say.due, UT_DUE_CREDIT) <= now;
 }
 /* The cipher and keys for bursts to the peer; NULL without a cipher. */
 static inline const ut_seal *ut_conn_seal(const ut_conn *c)

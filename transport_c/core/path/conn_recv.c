@@ -74,7 +74,9 @@ void ut_conn_received(ut_conn *c, uint64_t pn, uint32_t packets, uint32_t bytes,
     c->rx.repeats = 0;
     c->rx.ce += ce ? packets : 0;
     bool due = c->rx.packets - c->rx.reported >= UT_FEEDBACK_PACKETS || c->rx.next >= c->rx.gap_due;
-    ut_conn_speak_at(c, due ? now : now + (urgent ? ut_conn_hold_urgent(c) : (ut_ns)UT_HOLD_NS));
+    ut_due_at(&c->say.due, UT_DUE_CAME, now + UT_HOLD_NS);
+    if (due || urgent)
+        ut_due_at(&c->say.due, UT_DUE_ASKED, due ? now : now + ut_conn_hold_urgent(c));
 }
 
 bool ut_conn_stash(ut_conn *c, const uint8_t *packet, size_t len)
@@ -142,9 +144,7 @@ static uint64_t report_end(const ut_conn *c)
 void ut_conn_grant(ut_conn *c, uint64_t granted, bool urgent, ut_ns now)
 {
     c->rx.granted = granted;
-    c->say.grant = c->say.grant || urgent;
-    if (!urgent)
-        ut_conn_speak_at(c, now + UT_HOLD_NS);
+    ut_due_at(&c->say.due, urgent ? UT_DUE_CREDIT : UT_DUE_STATE, urgent ? now : now + UT_HOLD_NS);
 }
 
 ut_ns ut_conn_grant_again(ut_conn *c, ut_ns now)
@@ -157,7 +157,7 @@ ut_ns ut_conn_grant_again(ut_conn *c, ut_ns now)
     } else if (now >= c->rx.again_at) {
         c->rx.repeats += c->rx.repeats < 10;
         c->rx.again_at = 0;
-        c->say.grant = true;
+        ut_due_at(&c->say.due, UT_DUE_CREDIT, now);
         return ut_conn_grant_again(c, now);
     }
     return c->rx.again_at;
@@ -165,14 +165,14 @@ ut_ns ut_conn_grant_again(ut_conn *c, ut_ns now)
 
 void ut_conn_answer_along(ut_conn *c, ut_ns now)
 {
-    c->say.along = c->say.along || c->say.at <= now + UT_HOLD_NS;
+    c->say.along = c->say.along || ut_conn_speaks_within(c, UT_HOLD_NS, now);
 }
 
 void ut_conn_fill_grant(ut_conn *c, ut_grant *ret)
 {
     assert(c->state == UT_CONN_UP);
     *ret = (ut_grant){.cid = c->tx_cid, .number = ++c->say.number, .grant = c->rx.granted};
-    c->say.grant = false;
+    c->say.due.at[UT_DUE_CREDIT] = UT_NEVER;
 }
 
 void ut_conn_fill_feedback(ut_conn *c, ut_feedback *ret, ut_ns now)
@@ -197,8 +197,9 @@ void ut_conn_fill_feedback(ut_conn *c, ut_feedback *ret, ut_ns now)
             ret->ack[w] = ack_word(c, to - 1, w);
     }
     c->rx.reported = c->rx.packets;
-    c->say.grant = false;
     c->rx.gap_due = UT_NEVER;
-    c->say.at = to < c->rx.next ? now : UT_NEVER;
+    ut_due_settle(&c->say.due);
+    if (to < c->rx.next)
+        ut_due_at(&c->say.due, UT_DUE_CAME, now);
     c->say.ask = c->say.along = false;
 }

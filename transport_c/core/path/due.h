@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * When a host speaks to a peer: a row for each reason, with the time by which it must. A feedback says all that there
+ * is to say, so the earliest row decides when one goes, and it settles all rows. Whatever else leaves takes a feedback
+ * along if a row is due within its *slack*:
+ *
+ *   the last data of a short transfer to this peer     UT_HOLD_NS         it costs no wake-up at either end
+ *   a grant to this peer, feedback to another peer,    UT_TIMER_MIN_NS    this host is awake, and would sleep no longer
+ *   the end of an op
+ */
+#ifndef UT_DUE_H
+#define UT_DUE_H
+
+#include "core/base/ut.h"
+
+enum {
+    UT_HOLD_NS = 1000 * 1000,     /* news that nobody waits for gathers so long; a window lasts that much longer */
+    UT_TIMER_MIN_NS = 100 * 1000, /* a thread that sleeps for less than this wakes late */
+};
+
+enum ut_due_row {
+    UT_DUE_CREDIT, /* more was granted than the peer was told; a grant alone settles this row, so it comes first */
+    UT_DUE_CAME,   /* data came */
+    UT_DUE_ASKED,  /* data came, and its sender waits for word of it; or some is missing */
+    UT_DUE_STATE,  /* ops have news, or the peer asks for what there is */
+    UT_DUE_REPEAT, /* the peer may not have heard older news */
+    UT_DUE_ROWS,
+    UT_DUE_FEEDBACK = UT_DUE_CREDIT + 1 /* from this row on a feedback is needed */
+};
+
+typedef struct ut_due {
+    ut_ns at[UT_DUE_ROWS]; /* UT_NEVER: no reason */
+} ut_due;
+
+static inline void ut_due_settle(ut_due *d)
+{
+    for (unsigned row = 0; row < UT_DUE_ROWS; row++)
+        d->at[row] = UT_NEVER;
+}
+
+/* The host speaks at |at| or earlier. */
+static inline void ut_due_at(ut_due *d, enum ut_due_row row, ut_ns at)
+{
+    d->at[row] = UT_MIN2(d->at[row], at);
+}
+
+/* The earliest of all rows from |first| on: UT_DUE_CREDIT for all, UT_DUE_FEEDBACK for those that a feedback settles.
+ */
+static inline ut_ns ut_due_next(const ut_due *d, enum ut_due_row first)
+{
+    ut_ns next = UT_NEVER;
+    for (unsigned row = first; row < UT_DUE_ROWS; row++)
+        next = UT_MIN2(next, d->at[row]);
+    return next;
+}
+
+#endif
