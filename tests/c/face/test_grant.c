@@ -294,8 +294,8 @@ static void grant__nonsense_in_a_record_gives_none(void)
     told[4].op_seq = j->next_open + UT_OPS_MAX * UT_OPS_MAX;
     told[5].algorithm = UT_RING;
     for (unsigned i = 0; i < 6; i++) {
-        j->claims[0].seen[0] = true;
-        j->claims[0].record[0] = told[i];
+        j->ledger.row[0].seen[0] = true;
+        j->ledger.row[0].record[0] = told[i];
         CHECK_EQ(ut_job_inlets(j, now, &inlet, &again, &silent), 1);
         CHECK_EQ(inlet.told, i ? 0 : 8 * 1472);
     }

@@ -12,15 +12,15 @@ static void one_host_alone__is_believed_of_near_ops(void)
     run(10 * UT_MS);
     ut_job *j = hosts[0].engine->job[0];
     CHECK_EQ(ut_engine_next_op_seq(hosts[0].engine, 0), 0);
-    ut_job_heard(j, 1, 3);
+    ut_ledger_spoke(&j->ledger, 1, 3);
     CHECK_EQ(ut_job_next_op(j), 4);
-    ut_job_heard(j, 1, UT_LAG_MAX);
+    ut_ledger_spoke(&j->ledger, 1, UT_LAG_MAX);
     CHECK_EQ(ut_job_next_op(j), UT_EARLY_MAX);
-    ut_job_heard(j, 2, 100);
+    ut_ledger_spoke(&j->ledger, 2, 100);
     CHECK_EQ(ut_job_next_op(j), 101);
-    ut_job_heard(j, 0, 500);
+    ut_ledger_spoke(&j->ledger, 0, 500);
     CHECK_EQ(ut_job_next_op(j), 501 + UT_EARLY_MAX);
-    ut_job_heard(j, 3, 7000);
+    ut_ledger_spoke(&j->ledger, 3, 7000);
     CHECK_EQ(ut_engine_next_op_seq(hosts[0].engine, 0), 7001);
     end();
 }
@@ -29,7 +29,7 @@ static void the_only_other_host__is_believed(void)
 {
     begin(2, 1, (ut_job_options){.policy = UT_POLICY_FULL});
     run(10 * UT_MS);
-    ut_job_heard(hosts[0].engine->job[0], 1, 9000);
+    ut_ledger_spoke(&hosts[0].engine->job[0]->ledger, 1, 9000);
     CHECK_EQ(ut_engine_next_op_seq(hosts[0].engine, 0), 9001);
     end();
 }

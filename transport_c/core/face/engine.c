@@ -253,7 +253,7 @@ int ut_engine_peer_listen(ut_engine *e, uint32_t job, uint32_t host, uint32_t *r
             (uint32_t)ut_mix_next(&e->random) << (UT_CID_JOB_BITS + UT_CID_HOST_BITS) | job << UT_CID_HOST_BITS | host;
     while (c->listening && cid == c->rx_cid);
     ut_conn_listen(c, cid);
-    ut_claims_forget(&e->job[job]->claims[host]);
+    ut_ledger_forget(&e->job[job]->ledger, host);
     *ret_cid = cid;
     e->stats.progress++;
     return UT_OK;
@@ -292,7 +292,7 @@ int ut_engine_peer_connect(ut_engine *e, uint32_t job, uint32_t host, const ut_a
     if (c->state == UT_CONN_UP)
         ut_op_host_absent(e->job[job], host, now); /* what it had of open ops went with its other life */
     ut_conn_connect(c, data, feedback, cid, now);
-    ut_claims_hurry(&e->job[job]->claims[host]);
+    ut_claims_hurry(&e->job[job]->ledger.row[host]);
     ut_op_host_back(e->job[job], host, now);
     e->job[job]->back |= e->job[job]->awaited & ut_bit(host);
     const ut_job_config *config = &e->job[job]->config;

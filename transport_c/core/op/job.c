@@ -88,7 +88,7 @@ ut_job *ut_job_lay_out(ut_carver *c, const ut_job_config *config, uint64_t early
         j->gathering = gathering;
         j->ordered = ordered;
         j->conn = conn;
-        j->claims = claims;
+        ut_ledger_init(&j->ledger, claims, config->hosts, config->self);
         j->frame = frame;
         j->payload = payload;
         j->account.kept = kept;
@@ -201,15 +201,8 @@ uint64_t ut_job_tx_floor(const ut_job *j)
 
 uint64_t ut_job_next_op(const ut_job *j)
 {
-    uint64_t own = UT_MAX2(j->next_open, j->heard[j->config.self]), most = 0, second = 0;
-    for (uint32_t h = 0; h < j->config.hosts; h++) {
-        if (h == j->config.self)
-            continue;
-        second = UT_MAX2(second, UT_MIN2(most, j->heard[h]));
-        most = UT_MAX2(most, j->heard[h]);
-    }
-    bool only = j->config.hosts <= 2; /* nobody else can say */
-    return UT_MAX2(own, only ? most : UT_MAX2(second, UT_MIN2(most, own + UT_EARLY_MAX)));
+    const uint64_t own = UT_MAX2(j->next_open, j->ledger.row[j->config.self].spoken);
+    return ut_ledger_believe(&j->ledger, UT_FACT_SPOKEN, ut_bits_below(j->config.hosts), own, UT_EARLY_MAX);
 }
 
 bool ut_job_is_calm(const ut_job *j, ut_ns now)

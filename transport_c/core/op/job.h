@@ -13,9 +13,9 @@
 #include "core/base/work.h"
 #include "core/codec/hadamard.h"
 #include "core/fold/ordered.h"
+#include "core/ledger/ledger.h"
 #include "core/link/pool.h"
 #include "core/link/tokens.h"
-#include "core/op/claims.h"
 #include "core/op/gathering.h"
 #include "core/op/parts.h"
 #include "core/op/timing.h"
@@ -41,8 +41,8 @@ struct ut_job {
     uint64_t back;      /* mask of those of them that have another path, on which nothing was heard yet */
     bool held;          /* this host goes itself: since `held_at` it opens no op more */
     ut_ns held_at;
-    uint64_t rx_floor;            /* op_seq below which every op has ended here */
-    uint64_t heard[UT_HOSTS_MAX]; /* by host: the newest op_seq that it spoke of, in any of its lives, plus one */
+    uint64_t rx_floor; /* op_seq below which every op has ended here */
+    ut_ledger ledger;  /* what the other hosts have claimed of the job's ops */
     ut_timing timing;
     ut_incast incast;
     uint16_t attached; /* the ranks of this host that have a trainer, bit per place */
@@ -57,7 +57,6 @@ struct ut_job {
     ut_op op[UT_OPS_MAX];
     uint32_t largest[UT_OPS_MAX]; /* packets of the largest transfer into this host, of each of the newest ops */
     ut_conn *conn;                /* one for each host of the job; this host's own is unused */
-    ut_claims *claims;            /* likewise */
 };
 
 static inline ut_op *ut_job_op(ut_job *j, uint64_t seq)
@@ -123,11 +122,6 @@ uint32_t ut_job_unsettled(const ut_job *j);
 /* Lets a feedback go to every peer at |at| or earlier. */
 void ut_job_speak(ut_job *j, ut_ns at);
 void ut_job_raise_rx_floor(ut_job *j);
-/* |host| has spoken of op |seq|; for this host itself: its ranks have. */
-static inline void ut_job_heard(ut_job *j, uint32_t host, uint64_t seq)
-{
-    j->heard[host] = UT_MAX2(j->heard[host], seq + 1);
-}
 /* The op that comes next, for a rank or a host that joins: nobody has been in it. What one other host alone speaks of
  * counts if it is near, for one that lies would send whoever joins out of reach of all others. */
 uint64_t ut_job_next_op(const ut_job *j);

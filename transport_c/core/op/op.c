@@ -79,7 +79,7 @@ ut_op *ut_op_gather(ut_job *j, const ut_submission *s, ut_ns now)
     op->account.replica = (ut_replica){0};
     op->what.step = 0;
     op->what.by_world = !!(s->flags & UT_SUBMIT_WORLD);
-    ut_job_heard(j, j->config.self, op->seq);
+    ut_ledger_spoke(&j->ledger, j->config.self, op->seq);
     return op;
 }
 

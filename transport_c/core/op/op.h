@@ -33,11 +33,9 @@ static inline bool ut_op_is_over(const ut_op *op)
 /* The newest record of |host| if it is of this op, and the op has started there; else NULL. */
 static inline const ut_record *ut_op_record_of(const ut_job *j, const ut_op *op, uint32_t host)
 {
-    const ut_claims *claims = &j->claims[host];
-    unsigned at = op->seq % UT_OPS_MAX;
-    bool its = claims->seen[at] && claims->record[at].op_seq == op->seq;
+    const ut_record *r = ut_ledger_record(&j->ledger, host, op->seq);
     uint8_t started = j->gathering->record_flags;
-    return its && (claims->record[at].flags & started) == started ? &claims->record[at] : NULL;
+    return r && (r->flags & started) == started ? r : NULL;
 }
 
 /* op.c */

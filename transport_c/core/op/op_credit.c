@@ -31,7 +31,7 @@ static uint64_t first_part_of(const ut_job *j, const ut_record *r)
 /* Bytes that |host| has told of for ops that are not open here yet. */
 static uint64_t told_by(const ut_job *j, uint32_t host)
 {
-    const ut_claims *c = &j->claims[host];
+    const ut_claims *c = &j->ledger.row[host];
     uint64_t told = 0;
     if (j->gathering->starts_together || j->incast.gated)
         return 0; /* it opens here as well now, and who gives nothing sends nothing; who has no turn waits for it */

@@ -28,8 +28,8 @@ static ut_account_facts facts_of(const ut_job *j, const ut_op *op, ut_ns now)
                           .peer_masks = op->peers.peer_masks,
                           .blamed = j->gathering->blames ? j->gathering->blames(j, op) : 0};
     for (uint32_t h = 0; h < j->config.hosts; h++) {
-        f.record[h] = &j->claims[h].record[op->seq % UT_OPS_MAX];
-        f.first_at[h] = j->claims[h].first_at[op->seq % UT_OPS_MAX];
+        f.record[h] = &j->ledger.row[h].record[op->seq % UT_OPS_MAX];
+        f.first_at[h] = j->ledger.row[h].first_at[op->seq % UT_OPS_MAX];
     }
     return f;
 }
@@ -150,6 +150,6 @@ void ut_op_replica_ended(ut_job *j, ut_op *op)
 {
     ut_replica_ended(&op->account);
     for (uint32_t h = 0; h < j->config.hosts; h++)
-        if (h != j->config.self && j->claims[h].seen[op->seq % UT_OPS_MAX])
-            ut_op_replica_heard(j, h, &j->claims[h].record[op->seq % UT_OPS_MAX]);
+        if (h != j->config.self && j->ledger.row[h].seen[op->seq % UT_OPS_MAX])
+            ut_op_replica_heard(j, h, &j->ledger.row[h].record[op->seq % UT_OPS_MAX]);
 }

@@ -17,12 +17,6 @@ static bool slot_of(const ut_job *j, const ut_step *s, const ut_transfer *t, uin
     return ut_transfer_slot_bytes(t, *ret, j->payload) == len || (t->granules && len <= j->payload);
 }
 
-/* No peer that speaks the truth has come so far. */
-static bool is_too_far(const ut_job *j, uint64_t seq)
-{
-    return seq > j->next_open && seq - j->next_open > UT_LAG_MAX;
-}
-
 /* The most ranks that a packet can have in it, or lack in stage 2. A contribution that came from its host in one hop
  * holds the ranks of that host alone. */
 static uint32_t coverage_most(const ut_job *j, const ut_op *op, uint32_t host, unsigned stage)
@@ -43,9 +37,9 @@ static enum ut_taken find(ut_job *j, uint32_t host, const ut_data *h, place *ret
 {
     uint64_t seq = ut_expand32(j->next_open, h->op_seq);
     ut_op *op = ut_job_op(j, seq);
-    if (is_too_far(j, seq))
+    if (ut_ledger_is_too_far(j->next_open, seq))
         return UT_TAKEN_REFUSED;
-    ut_job_heard(j, host, seq);
+    ut_ledger_spoke(&j->ledger, host, seq);
     if (op->seq != seq || op->state != UT_OP_RUNNING) {
         if (ut_job_is_to_come(j, seq))
             return UT_TAKEN_EARLY;
@@ -230,7 +224,7 @@ static void part_ways(ut_job *j, ut_op *op, uint32_t host, ut_ns now)
 void ut_op_record(ut_job *j, ut_op *op, uint32_t host, ut_ns now)
 {
     assert(ut_op_sends(op));
-    if (op->seq < j->claims[host].rx_floor)
+    if (op->seq < j->ledger.row[host].rx_floor)
         close_to(op, host);
     const ut_record *r = ut_op_record_of(j, op, host);
     if (r) {
@@ -266,7 +260,7 @@ void ut_op_record(ut_job *j, ut_op *op, uint32_t host, ut_ns now)
         if (news)
             ut_op_check(j, op, now);
     }
-    if (op->state == UT_OP_RUNNING && op->seq < j->claims[host].tx_floor) {
+    if (op->state == UT_OP_RUNNING && op->seq < j->ledger.row[host].tx_floor) {
         op->peers.record_matched |= ut_bit(host);
         op->peers.masks_waived |= ut_bit(host);
         close_from(j, op, host, now);
@@ -276,33 +270,23 @@ void ut_op_record(ut_job *j, ut_op *op, uint32_t host, ut_ns now)
 
 bool ut_op_feedback_is_wild(const ut_job *j, uint32_t host, const ut_feedback *f)
 {
-    bool far = is_too_far(j, f->rx_floor) || is_too_far(j, f->tx_floor);
-    bool begun = j->next_open > j->config.first_op_seq; /* else we may not know where the job is, and learn it soon */
-    for (unsigned i = 0; i < f->records; i++)
-        far = far || is_too_far(j, f->record[i].op_seq);
-    return (far && begun) || f->rx_floor < j->claims[host].rx_floor || f->tx_floor < j->claims[host].tx_floor;
+    return ut_ledger_is_wild(&j->ledger, host, f, j->next_open, j->next_open > j->config.first_op_seq);
 }
 
 /* What |host| says of one op. Returns whether an answer helps. */
 static bool hear_record(ut_job *j, uint32_t host, const ut_record *r, ut_ns now)
 {
-    if (is_too_far(j, r->op_seq))
+    if (ut_ledger_is_too_far(j->next_open, r->op_seq))
         return false;
     if (r->op_seq >= j->next_open + j->gathering->early) {
-        ut_job_heard(j, host, r->op_seq);
+        ut_ledger_spoke(&j->ledger, host, r->op_seq);
         return false; /* it is told again until we have come there, and would be in the way of nearer ones */
     }
-    unsigned at = r->op_seq % UT_OPS_MAX;
-    if (j->claims[host].seen[at] && j->claims[host].record[at].op_seq > r->op_seq)
+    if (!ut_ledger_hear_record(&j->ledger, host, r, now))
         return false;
-    if (!j->claims[host].seen[at] || j->claims[host].record[at].op_seq != r->op_seq)
-        j->claims[host].first_at[at] = now;
-    j->claims[host].record[at] = *r;
-    j->claims[host].seen[at] = true;
     ut_op_replica_heard(j, host, r);
-    j->claims[host].at[at] = now;
     if (j->gathering->hear(j, host, r))
-        ut_job_heard(j, host, r->op_seq);
+        ut_ledger_spoke(&j->ledger, host, r->op_seq);
     const ut_op *op = ut_job_op(j, r->op_seq);
     bool open = op->seq == r->op_seq && ut_op_sends(op);
     /* An answer helps when we have the op open, or are past it and the peer does not know yet. */
@@ -315,8 +299,7 @@ void ut_op_feedback(ut_job *j, uint32_t host, const ut_feedback *f, ut_ns now)
     ut_conn *c = &j->conn[host];
     j->incast.stale = j->incast.stale || c->peer.incast != f->incast;
     c->peer.incast = f->incast;
-    j->claims[host].rx_floor = is_too_far(j, f->rx_floor) ? j->claims[host].rx_floor : f->rx_floor;
-    j->claims[host].tx_floor = is_too_far(j, f->tx_floor) ? j->claims[host].tx_floor : f->tx_floor;
+    ut_ledger_hear_floors(&j->ledger, host, f, j->next_open);
     ut_view_here here = ut_job_here(j);
     ut_view_hear(&j->view, host, &f->view, &here);
     j->losses.of[host] = f->loss;

@@ -340,12 +340,13 @@ void ut_op_fill_feedback(ut_job *j, uint32_t host, ut_feedback *ret, ut_ns now)
             op->account.replica.told |= ut_bit(host);
         unseen = unseen || (op->state != UT_OP_FREE && !known && !(op->peers.rx_done & ut_bit(host)));
     }
-    if (waits && now >= c->rx.last + UT_MAX2(j->claims[host].gap, ut_conn_silence(c)))
+    if (waits && now >= c->rx.last + UT_MAX2(j->ledger.row[host].gap, ut_conn_silence(c)))
         ret->flags |= UT_FEEDBACK_ASK;
     if (unseen || waits) {
         /* The peer may have lost it, or not be there yet: say it again, ever more seldom. */
-        j->claims[host].gap = UT_MIN2(UT_MAX2(2 * j->claims[host].gap, ut_conn_silence(c)), (ut_ns)UT_CLAIM_GAP_MAX_NS);
-        ut_due_at(&c->say.due, UT_DUE_REPEAT, now + j->claims[host].gap);
+        j->ledger.row[host].gap =
+            UT_MIN2(UT_MAX2(2 * j->ledger.row[host].gap, ut_conn_silence(c)), (ut_ns)UT_CLAIM_GAP_MAX_NS);
+        ut_due_at(&c->say.due, UT_DUE_REPEAT, now + j->ledger.row[host].gap);
     }
 }
 

@@ -246,7 +246,7 @@ void ut_op_packet_time(ut_job *j, ut_op *op, uint32_t host, const ut_data *h, ut
 {
     unsigned stage = h->stage - 1;
     op->time.stage_last[stage] = now;
-    j->claims[host].gap = 0; /* if nothing more comes, it is asked after one round trip and its variance */
+    j->ledger.row[host].gap = 0; /* if nothing more comes, it is asked after one round trip and its variance */
     j->incast.stale = j->incast.stale || (h->ultima.last && !t->tail) || ut_transfer_complete(t);
     t->tail = t->tail || h->ultima.last;
     if (op->time.timeout_heard[stage] & ut_bit(host))
@@ -283,13 +283,12 @@ void ut_op_stage_measured(ut_job *j, ut_op *op, unsigned stage)
 bool ut_op_repair_in_time(const ut_job *j, const ut_op *op, uint32_t host, uint32_t slots, ut_ns now)
 {
     const ut_conn *c = &j->conn[host];
-    unsigned at = op->seq % UT_OPS_MAX;
     if (!op->time.repairs)
         return false;
-    if (op->what.mode != UT_BOUNDED || !j->claims[host].seen[at] || j->claims[host].record[at].op_seq != op->seq ||
-        j->claims[host].record[at].time_left_us == UINT32_MAX)
+    const ut_record *r = ut_ledger_record(&j->ledger, host, op->seq);
+    if (op->what.mode != UT_BOUNDED || !r || r->time_left_us == UINT32_MAX)
         return true;
-    ut_ns left = j->claims[host].record[at].time_left_us * UT_US, since = now - j->claims[host].at[at];
+    ut_ns left = r->time_left_us * UT_US, since = now - j->ledger.row[host].at[op->seq % UT_OPS_MAX];
     uint64_t used = c->tx.bytes - c->tx.lost_bytes, credit = c->tx.grant > used ? c->tx.grant - used : 0;
     uint64_t window = UT_MAX2(c->tx.flying_bytes, credit);
     uint64_t rate = c->tx.srtt ? (uint64_t)((double)window * 1e9 / (double)c->tx.srtt) : 0;

@@ -91,12 +91,12 @@ static bool is_quorum(const ut_job *j, uint64_t seq, uint32_t k, uint16_t ready)
 {
     uint32_t sum = (uint32_t)__builtin_popcount(ready), alive = (uint32_t)__builtin_popcount(ut_gifts_present(j));
     for (uint32_t h = 0; h < j->config.hosts; h++) {
-        const ut_record *r = &j->claims[h].record[seq % UT_OPS_MAX];
+        const ut_record *r = ut_ledger_record(&j->ledger, h, seq);
         if (h == j->config.self || !ut_job_host_is_up(j, h))
             continue;
         uint16_t places = ut_job_places_of(j, h);
         alive += (uint32_t)__builtin_popcount(j->partial->present_of[h] & places);
-        if (j->claims[h].seen[seq % UT_OPS_MAX] && r->op_seq == seq)
+        if (r)
             sum += (uint32_t)__builtin_popcount((r->fresh | r->stale) & places);
     }
     return ready && sum >= UT_MIN2(k, UT_MAX2(alive, 1));
@@ -143,7 +143,7 @@ static bool runs_elsewhere(const ut_job *j, ut_ns now, uint64_t *ret_seq, uint32
     ut_ns at = UT_NEVER;
     *ret_seq = UINT64_MAX;
     for (uint32_t h = 0; h < j->config.hosts; h++) {
-        const ut_claims *c = &j->claims[h];
+        const ut_claims *c = &j->ledger.row[h];
         for (unsigned k = 0; h != j->config.self && ut_job_host_is_up(j, h) && k < UT_OPS_MAX; k++) {
             uint64_t seq = c->record[k].op_seq;
             if (seq < j->next_open || seq - j->next_open > UT_LAG_MAX || seq > *ret_seq || !is_joinable(j, c, k, now))
@@ -170,11 +170,7 @@ static void skip_to(ut_job *j, uint64_t seq, ut_ns now)
 
 static uint64_t ended_elsewhere(const ut_job *j)
 {
-    uint64_t floor = 0;
-    for (uint32_t h = 0; h < j->config.hosts; h++)
-        if (h != j->config.self && ut_job_host_is_up(j, h) && j->claims[h].rx_floor <= j->next_open + UT_LAG_MAX)
-            floor = UT_MAX2(floor, j->claims[h].rx_floor);
-    return floor;
+    return ut_ledger_believe(&j->ledger, UT_FACT_ENDED, ut_job_up(j), j->next_open, UT_LAG_MAX);
 }
 
 static void tell_ready(ut_job *j, uint64_t seq, const ut_policy_set *set, ut_ns now)
@@ -197,7 +193,7 @@ static void tell_ready(ut_job *j, uint64_t seq, const ut_policy_set *set, ut_ns 
         return;
     p->announce = p->announce || fewer; /* peers have counted it, and nothing else would tell them */
     for (uint32_t h = 0; h < j->config.hosts; h++)
-        ut_claims_hurry(&j->claims[h]);
+        ut_claims_hurry(&j->ledger.row[h]);
     ut_job_speak(j, now);
 }
 
@@ -214,7 +210,7 @@ static ut_ns waits_until(const ut_job *j, uint32_t tau, ut_ns since, ut_ns end)
 /* What a peer's record says of an op, as a submission would. */
 static ut_submission shape_of(const ut_job *j, uint32_t host, uint64_t seq)
 {
-    const ut_claims *c = &j->claims[host];
+    const ut_claims *c = &j->ledger.row[host];
     unsigned k = seq % UT_OPS_MAX;
     const ut_record *r = &c->record[k];
     return (ut_submission){.op_seq = seq,
@@ -230,7 +226,7 @@ static ut_submission shape_of(const ut_job *j, uint32_t host, uint64_t seq)
 static void start(ut_job *j, const ut_submission *shape, uint32_t from, const ut_policy_set *set, ut_ns since,
                   ut_ns now)
 {
-    const ut_record *r = &j->claims[from].record[shape->op_seq % UT_OPS_MAX];
+    const ut_record *r = &j->ledger.row[from].record[shape->op_seq % UT_OPS_MAX];
     uint16_t self = (uint16_t)j->config.self, initiator = from == self ? self : r->initiator;
     if (set->policy == UT_POLICY_FULL || initiator >= j->config.hosts)
         initiator = 0xffff;

@@ -42,8 +42,8 @@ static bool is_under_way_at_root(const ut_job *j, uint64_t step)
     if (!j->partial->coded->sums.children || j->config.self == 0 || !ut_job_host_is_up(j, 0))
         return false;
     for (unsigned k = 0; k < UT_OPS_MAX; k++) {
-        const ut_record *r = &j->claims[0].record[k];
-        if (j->claims[0].seen[k] && r->op_seq >= j->claims[0].rx_floor && r->op_seq < j->next_open &&
+        const ut_record *r = &j->ledger.row[0].record[k];
+        if (j->ledger.row[0].seen[k] && r->op_seq >= j->ledger.row[0].rx_floor && r->op_seq < j->next_open &&
             r->oldest_step == step && (r->flags & UT_RECORD_ACTIVE))
             return true;
     }

@@ -230,7 +230,7 @@ static bool hear(ut_job *j, uint32_t host, const ut_record *r)
     }
     if (runs && r->op_seq >= j->next_open && r->oldest_step < c->next) { /* word of what is over was lost */
         j->partial->announce = true;
-        ut_conn_speak_at(&j->conn[host], j->claims[host].at[r->op_seq % UT_OPS_MAX] + UT_HOLD_NS);
+        ut_conn_speak_at(&j->conn[host], j->ledger.row[host].at[r->op_seq % UT_OPS_MAX] + UT_HOLD_NS);
     }
     return ut_gathering_partial.hear(j, host, r);
 }
@@ -283,7 +283,7 @@ static void join(ut_job *j, ut_op *op, ut_ns now)
     ut_fold_join(&op->fold, 1);
     ut_coded_release(j, op, now);
     for (uint32_t h = 0; h < j->config.hosts; h++)
-        ut_claims_hurry(&j->claims[h]);
+        ut_claims_hurry(&j->ledger.row[h]);
     ut_job_speak(j, now);
 }
 
