@@ -18,7 +18,8 @@ CORE = Path(__file__).resolve().parents[1] / "transport_c/core"
 SIM = CORE.parent / "sim"
 # Top to bottom. Arrows point down; rooms of one floor do not know each other.
 FLOORS = (
-    ("face",), ("partial",), ("op",), ("account",), ("codec", "fold"), ("plan", "view"), ("path",), ("link", "ledger"),
+    ("face",), ("partial",), ("op",), ("account",), ("codec", "fold"), ("plan", "view", "epoch"), ("path",),
+    ("link", "ledger"),
     ("wire",), ("base",),
 )  # fmt: skip
 HEADER_LINES_MAX = 250

@@ -293,6 +293,18 @@ typedef struct ut_job_config {
 /* What the daemon debits to a job before it adds it. */
 size_t ut_job_bytes(const ut_engine_config *engine, const ut_job_config *config);
 
+/* ---- core/epoch/epoch.h ---- */
+
+#define UT_EPOCH_OPTIONS ...
+#define UT_EPOCH_CODEC ...
+typedef struct ut_epoch {
+    uint64_t number, id, from;
+    uint64_t members, owners;
+    uint16_t option[4];
+    uint32_t world;
+    uint8_t ranks_of[64];
+} ut_epoch;
+
 /* generated: numbers of options (schema/) */
 #define UT_INCAST_MAX ...
 #define UT_EARLY_PERCENT ...
@@ -428,6 +440,9 @@ int ut_driver_peers_blocked(ut_driver *driver, uint32_t job, uint64_t mask);
 int ut_driver_peer_absent(ut_driver *driver, uint32_t job, uint32_t host);
 int ut_driver_next_op_seq(ut_driver *driver, uint32_t job, uint64_t *ret);
 int ut_driver_receipt(ut_driver *driver, uint32_t job, uint32_t back, ut_receipt *ret);
+int ut_driver_epoch(ut_driver *driver, uint32_t job, const ut_epoch *epoch);
+int ut_driver_hold(ut_driver *driver, uint32_t job, uint64_t op_seq, uint64_t until);
+int ut_driver_job_wishes(ut_driver *driver, uint32_t job, uint64_t *ret_next_op, uint16_t ret_option[4]);
 int ut_driver_peer_await(ut_driver *driver, uint32_t job, uint32_t host, uint32_t on);
 int ut_driver_job_hold(ut_driver *driver, uint32_t job);
 int ut_driver_job_place(ut_driver *driver, uint32_t job, uint64_t *ret_floor, uint32_t *ret_unsettled);

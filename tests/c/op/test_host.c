@@ -166,7 +166,7 @@ static void op__whose_ranks_do_not_come_fails_at_its_deadline(void)
     ut_job *j = job_of(&memory);
     seen.to_call = 1;
     call(j, 0, UT_RELIABLE, 5 * UT_SECOND, UT_SECOND);
-    ut_ns wake = ut_op_next_wake(&j->op[0]);
+    ut_ns wake = ut_op_next_wake(j, &j->op[0]);
     CHECK_EQ(wake, 5 * UT_SECOND);
     ut_op_tick(j, &j->op[0], wake);
     CHECK_EQ(seen.receipts, 1);

@@ -22,6 +22,7 @@
 
 #include "core/base/host.h"
 #include "core/base/options.h"
+#include "core/epoch/epoch.h"
 #include "core/face/ring.h"
 #include "core/partial/picks.h"
 #include "core/wire/burst.h"
@@ -107,6 +108,16 @@ void ut_engine_peer_absent(ut_engine *engine, uint32_t job, uint32_t host, ut_ns
 int ut_engine_peer_await(ut_engine *engine, uint32_t job, uint32_t host, bool on, ut_ns now);
 /* This host goes itself: it opens no op of the job more. */
 int ut_engine_job_hold(ut_engine *engine, uint32_t job, ut_ns now);
+/* Ops from |epoch|->from on that are not open yet are opened under it; see ut_epochs_take. It ends a hold.
+ * UT_ERR_SEQUENCE, and nothing is changed: its number is not above the newest's, and it is not the newest again.
+ * UT_ERR_ARGUMENT: a value is out of range. */
+int ut_engine_epoch(ut_engine *engine, uint32_t job, const ut_epoch *epoch, ut_ns now);
+/* Ops from |op_seq| on are not opened before |until|, but at their deadline; they wait where those wait that are four
+ * ops ahead. It takes the place of an earlier hold, and the next epoch ends it. */
+int ut_engine_hold(ut_engine *engine, uint32_t job, uint64_t op_seq, ut_ns until);
+/* What an epoch needs to know of this host: the op_seq that it opens next, and what it would choose for each option. */
+int ut_engine_job_wishes(const ut_engine *engine, uint32_t job, uint64_t *ret_next_op,
+                         uint16_t ret_option[UT_EPOCH_OPTIONS]);
 /* |ret_floor|: op_seq below which every op has ended here. |ret_unsettled|: ops, but for those that a hold keeps from
  * opening, of which this host or a peer lacks something. */
 int ut_engine_job_place(const ut_engine *engine, uint32_t job, uint64_t *ret_floor, uint32_t *ret_unsettled);

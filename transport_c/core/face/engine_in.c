@@ -394,8 +394,10 @@ void ut_engine_tick(ut_engine *e, ut_ns now)
         ut_job *j = e->job[n];
         if (!j)
             continue;
+        if (ut_job_hold_over(j, now))
+            ut_partial_members_changed(j);
         for (unsigned k = 0; k < UT_OPS_MAX; k++)
-            if (now >= ut_op_next_wake(&j->op[k]))
+            if (now >= ut_op_next_wake(j, &j->op[k]))
                 ut_op_tick(j, &j->op[k], now);
         for (uint32_t h = 0; h < j->config.hosts; h++) {
             ut_fate fate = {j, h, now};
@@ -446,12 +448,12 @@ ut_ns ut_engine_next_wake(const ut_engine *e)
         if (!j)
             continue;
         for (unsigned k = 0; k < UT_OPS_MAX; k++)
-            wake = UT_MIN2(wake, ut_op_next_wake(&j->op[k]));
+            wake = UT_MIN2(wake, ut_op_next_wake(j, &j->op[k]));
         for (uint32_t h = 0; h < j->config.hosts; h++)
             if (h != j->config.self)
                 wake = UT_MIN2(wake, ut_conn_next_wake(&j->conn[h]));
         wake = UT_MIN2(UT_MIN2(wake, ut_tokens_wake(&j->tokens, j->config.packet_bytes)), ut_job_incast_next_wake(j));
-        wake = UT_MIN2(wake, ut_partial_next_wake(j));
+        wake = UT_MIN2(UT_MIN2(wake, ut_partial_next_wake(j)), ut_epochs_hold_ends(&j->epochs));
     }
     return UT_MIN2(wake, e->credit_at);
 }

@@ -12,6 +12,7 @@
 #include "core/base/options.h"
 #include "core/base/work.h"
 #include "core/codec/hadamard.h"
+#include "core/epoch/epoch.h"
 #include "core/fold/ordered.h"
 #include "core/ledger/ledger.h"
 #include "core/link/pool.h"
@@ -50,6 +51,7 @@ struct ut_job {
     ut_hadamard_losses losses;
     const ut_codec *codec; /* in which its ops travel, if they fit and the hosts have agreed on it */
     ut_view view;
+    ut_epochs epochs;
     const ut_gathering *gathering;
     ut_ordered *ordered;        /* memory of ut_fold_ordered, one for each of `op`; NULL: sums are made as they come */
     struct ut_partial *partial; /* what only a partial job knows; NULL in other jobs */

@@ -7,19 +7,21 @@
 
 /* ---- gathering the ranks of this host ---- */
 
-/* No rank of this host that is still to call it has not, and the host is not about to go. */
-static bool may_open(const ut_job *j, const ut_op *op)
+/* No rank of this host that is still to call it has not, the host is not about to go, and no new epoch is being agreed
+ * on. */
+static bool may_open(const ut_job *j, const ut_op *op, ut_ns now)
 {
-    return !op->local.held && j->host->sessions_due(j->host->context, j->number, op->seq) == 0;
+    return !op->local.held && now >= ut_epochs_open_at(&j->epochs, op->seq) &&
+           j->host->sessions_due(j->host->context, j->number, op->seq) == 0;
 }
 
 /* A host that is four ops ahead must not take from a slower one what that one still has to get. It is patient for a
  * quarter of the time that the new op has; with ops that ended short, or failed, there is little to be patient for. */
-ut_ns ut_op_room_at(const ut_job *j, const ut_submission *s, ut_ns since)
+static ut_ns place_at(const ut_job *j, const ut_submission *s, ut_ns since)
 {
     const ut_op *op = &j->op[s->op_seq % UT_OPS_MAX];
-    if (op->state == UT_OP_FREE || op->seq == s->op_seq || s->op_seq < j->next_open)
-        return 0; /* free, its own, or an answer that needs no place */
+    if (op->state == UT_OP_FREE)
+        return 0;
     if (op->state != UT_OP_LINGERING)
         return UT_NEVER;
     if (op->account.failed || op->time.stage_end[1] == UT_END_DEADLINE || !ut_op_still_needed(j, op))
@@ -27,6 +29,13 @@ ut_ns ut_op_room_at(const ut_job *j, const ut_submission *s, ut_ns since)
     if (op->what.mode == UT_RELIABLE || s->deadline_ns == UT_NEVER)
         return op->time.linger_until;
     return since + (s->deadline_ns > since ? (s->deadline_ns - since) / 4 : 0);
+}
+
+ut_ns ut_op_room_at(const ut_job *j, const ut_submission *s, ut_ns since)
+{
+    if (j->op[s->op_seq % UT_OPS_MAX].seq == s->op_seq || s->op_seq < j->next_open)
+        return 0; /* its own place, or an answer that needs none */
+    return UT_MAX2(place_at(j, s, since), ut_epochs_open_at(&j->epochs, s->op_seq));
 }
 
 bool ut_op_has_room(ut_job *j, const ut_submission *s, ut_ns since, ut_ns now)
@@ -65,6 +74,7 @@ ut_op *ut_op_gather(ut_job *j, const ut_submission *s, ut_ns now)
     op->time.start = now;
     op->time.deadline = op->time.latest = s->deadline_ns;
     op->time.gather_until = op->time.cut = UT_NEVER;
+    op->epoch = j->epochs.whole;
     op->plan.owners = j->view.all;
     op->plan.view_tag = op->plan.owns_nothing = 0;
     op->local.calls = op->local.weight = op->local.places = 0;
@@ -149,7 +159,7 @@ void ut_op_call(ut_job *j, uint32_t session, const ut_submission *s, const uint8
     if (!ut_op_agrees_here(j, op, s, now))
         return;
     ut_op_time_gather(j, op);
-    if (may_open(j, op))
+    if (may_open(j, op, now))
         ut_op_open(j, op, now);
     if (now >= op->time.deadline)
         ut_op_tick(j, op, now); /* it came too late for anything */
@@ -172,7 +182,7 @@ void ut_op_skip(ut_job *j, uint64_t seq, ut_ns now)
 {
     ut_op *op = ut_job_op(j, seq);
     if (op->seq == seq && op->state == UT_OP_GATHERING) {
-        if (may_open(j, op))
+        if (may_open(j, op, now))
             ut_op_open(j, op, now); /* it waited for this rank alone */
         return;
     }
@@ -181,6 +191,12 @@ void ut_op_skip(ut_job *j, uint64_t seq, ut_ns now)
     j->next_open = seq + 1;
     ut_job_raise_rx_floor(j);
     ut_job_speak(j, now);
+}
+
+void ut_op_released(ut_job *j, ut_op *op, ut_ns now)
+{
+    if (op->state == UT_OP_GATHERING && may_open(j, op, now))
+        ut_op_open(j, op, now);
 }
 
 void ut_op_session_gone(ut_job *j, uint32_t session, ut_ns now)
@@ -215,7 +231,7 @@ void ut_op_session_gone(ut_job *j, uint32_t session, ut_ns now)
             ut_job_raise_rx_floor(j);
             ut_job_speak(j, now);
             j->host->room(j->host->context);
-        } else if (op->state == UT_OP_GATHERING && may_open(j, op)) {
+        } else if (op->state == UT_OP_GATHERING && may_open(j, op, now)) {
             ut_op_open(j, op, now);
         } else if (was_in && op->state == UT_OP_OPENING) {
             ut_op_open(j, op, now); /* once more, without it */
@@ -265,9 +281,15 @@ static void tick_stage(ut_job *j, ut_op *op, ut_ns now)
     }
 }
 
+/* When an op that gathers goes on without the ranks that have not called: at its deadline in any case. */
+static ut_ns gathered_at(const ut_job *j, const ut_op *op)
+{
+    return UT_MIN2(UT_MAX2(op->time.gather_until, ut_epochs_open_at(&j->epochs, op->seq)), op->time.latest);
+}
+
 void ut_op_tick(ut_job *j, ut_op *op, ut_ns now)
 {
-    if (op->state == UT_OP_GATHERING && now >= UT_MIN2(op->time.gather_until, op->time.latest)) {
+    if (op->state == UT_OP_GATHERING && now >= gathered_at(j, op)) {
         if (op->what.mode == UT_RELIABLE)
             ut_op_fail(j, op, UT_ERR_TIMEOUT, now);
         else
@@ -283,12 +305,12 @@ void ut_op_tick(ut_job *j, ut_op *op, ut_ns now)
         ut_op_linger(j, op, now);
 }
 
-ut_ns ut_op_next_wake(const ut_op *op)
+ut_ns ut_op_next_wake(const ut_job *j, const ut_op *op)
 {
     unsigned how;
     switch (op->state) {
     case UT_OP_GATHERING:
-        return UT_MIN2(op->time.gather_until, op->time.latest);
+        return gathered_at(j, op);
     case UT_OP_OPENING:
     case UT_OP_ENDING:
         return UT_NEVER; /* the engine goes on with its work in any case */

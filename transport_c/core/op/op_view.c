@@ -31,6 +31,11 @@ void ut_job_view_init(ut_job *j)
     uint16_t none[UT_VIEW_OPTIONS] = {0}, first[UT_VIEW_OPTIONS];
     choose(j, none, first);
     ut_view_init(&j->view, j->config.hosts, j->config.first_op_seq, most, first);
+    ut_epoch begin = {.members = j->view.all, .owners = j->view.all, .world = j->world};
+    memcpy(begin.option, first, sizeof first);
+    for (uint32_t h = 0; h < j->config.hosts; h++)
+        begin.ranks_of[h] = (uint8_t)ut_job_ranks_of(j, h);
+    ut_epochs_init(&j->epochs, &begin, most);
 }
 
 static void agree(ut_job *j, ut_op *op)
@@ -49,20 +54,58 @@ static void agree(ut_job *j, ut_op *op)
     op->plan.owns_nothing = algorithm == UT_TAR && !(op->plan.owners & ut_bit(j->config.self));
 }
 
+/* Ops that need every host, and have no codec, are alike under any epoch. */
+static bool follows(const ut_job *j, const ut_op *op)
+{
+    unsigned algorithm = ut_job_algorithm(j);
+    return (algorithm == UT_TAR || algorithm == UT_TREE) && op->what.collective == UT_ALLREDUCE &&
+           op->what.mode != UT_RELIABLE;
+}
+
 void ut_op_view_open(ut_job *j, ut_op *op)
 {
-    agree(j, op);
+    if (op->epoch.number == 0) {
+        agree(j, op);
+    } else {
+        op->plan.owners = op->epoch.owners;
+        op->plan.owns_nothing = ut_job_algorithm(j) == UT_TAR && !(op->plan.owners & ut_bit(j->config.self));
+    }
     ut_view_opened(&j->view);
+}
+
+void ut_op_epoch_keep(ut_job *j, ut_op *op)
+{
+    op->epoch = follows(j, op) ? *ut_epoch_at(&j->epochs, op->seq) : j->epochs.whole;
 }
 
 unsigned ut_op_agreed_codec(const ut_job *j, const ut_op *op)
 {
-    return ut_view_at(&j->view, op->seq)->option[UT_VIEW_CODEC];
+    return op->epoch.number ? op->epoch.option[UT_EPOCH_CODEC] : ut_view_at(&j->view, op->seq)->option[UT_VIEW_CODEC];
 }
 
 void ut_op_view_tag(ut_job *j, ut_op *op)
 {
     ut_view_state used = {.owners = op->plan.owners};
     used.option[UT_VIEW_CODEC] = op->codec->id;
-    op->plan.view_tag = (uint16_t)(ut_view_tag(&j->view, &used) ^ op->what.step * STEP_SPREAD);
+    uint16_t tag = op->epoch.number ? (uint16_t)(op->epoch.id ^ op->codec->id) : ut_view_tag(&j->view, &used);
+    op->plan.view_tag = (uint16_t)(tag ^ op->what.step * STEP_SPREAD);
+}
+
+/* ---- what the shell says ---- */
+
+void ut_job_wishes(const ut_job *j, uint64_t *ret_next_op, uint16_t ret_option[UT_EPOCH_OPTIONS])
+{
+    *ret_next_op = j->next_open;
+    choose(j, j->epochs.newest.option, ret_option);
+}
+
+bool ut_job_hold_over(ut_job *j, ut_ns now)
+{
+    if (now < ut_epochs_hold_ends(&j->epochs) || j->epochs.held_from == UINT64_MAX)
+        return false;
+    ut_epochs_hold(&j->epochs, UINT64_MAX, 0);
+    for (unsigned k = 0; k < UT_OPS_MAX; k++)
+        ut_op_released(j, ut_job_op(j, j->next_open + k), now);
+    j->host->room(j->host->context);
+    return true;
 }

@@ -9,6 +9,7 @@
 #include "core/account/account.h"
 #include "core/base/submission.h"
 #include "core/codec/codec.h"
+#include "core/epoch/epoch.h"
 #include "core/fold/fold.h"
 #include "core/op/timing.h"
 
@@ -75,6 +76,7 @@ typedef struct ut_op {
     uint8_t state; /* enum ut_op_state */
     uint64_t seq;
     ut_progress work;
+    ut_epoch epoch;        /* under which it opened: a copy, which is kept until the op is over */
     const ut_codec *codec; /* the codec in which the op travels */
     ut_op_what what;
     ut_op_time time;

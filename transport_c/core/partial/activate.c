@@ -250,7 +250,7 @@ void ut_partial_look(ut_job *j, ut_ns now)
         ut_policy_set set = ut_policy_of(j, seq);
         tell_ready(j, seq, &set, now);
         external = external && set.policy != UT_POLICY_FULL;
-        if (!external && !starts_here(j, seq, &set))
+        if ((!external && !starts_here(j, seq, &set)) || now < ut_epochs_open_at(&j->epochs, seq))
             return;
         if (p->due_seq != seq) {
             p->due_seq = seq;
@@ -281,7 +281,7 @@ int ut_partial_activate(ut_job *j, uint64_t seq, ut_ns now)
     ut_partial_look(j, now); /* perhaps it runs elsewhere already */
     if (seq < j->next_open)
         return UT_OK;
-    if (seq != j->next_open || ut_partial_busy(j))
+    if (seq != j->next_open || ut_partial_busy(j) || now < ut_epochs_open_at(&j->epochs, seq))
         return UT_ERR_SEQUENCE;
     if (!ut_gifts_ready(j, seq))
         return UT_ERR_ABSENT;

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/epoch/epoch.h"
+
+#include "core/base/mix.h"
+
+void ut_epochs_init(ut_epochs *e, const ut_epoch *first, const uint16_t most[UT_EPOCH_OPTIONS])
+{
+    assert(first->members && first->owners == first->members && first->world);
+    *e = (ut_epochs){.whole = *first, .held_from = UINT64_MAX};
+    memcpy(e->most, most, sizeof e->most);
+    e->whole.number = e->whole.id = e->whole.from = 0;
+    memset(e->whole.option, 0, sizeof e->whole.option);
+    e->newest = e->whole;
+    memcpy(e->newest.option, first->option, sizeof first->option);
+    for (unsigned i = 0; i < UT_EPOCH_OPTIONS; i++) /* hosts that were told other options must not take each other's */
+        if (first->option[i])
+            e->newest.id ^= ut_mix(first->option[i] | (uint64_t)(i + 1) << 32);
+    e->before = e->newest;
+}
+
+/* It can be an epoch of the job. */
+static bool is_possible(const ut_epochs *e, const ut_epoch *given)
+{
+    const ut_epoch *whole = &e->whole;
+    static const uint8_t unsaid[UT_HOSTS_MAX];
+    bool ranks = memcmp(given->ranks_of, whole->ranks_of, sizeof unsaid) == 0 ||
+                 memcmp(given->ranks_of, unsaid, sizeof unsaid) == 0;
+    for (unsigned i = 0; i < UT_EPOCH_OPTIONS; i++)
+        if (given->option[i] > e->most[i])
+            return false;
+    return given->number && given->owners && !(given->owners & ~given->members) &&
+           !(given->members & ~whole->members) && given->world == whole->world && ranks;
+}
+
+int ut_epochs_take(ut_epochs *e, const ut_epoch *given, uint64_t next_open)
+{
+    if (!is_possible(e, given))
+        return UT_ERR_ARGUMENT;
+    if (given->number == e->newest.number && given->id == e->newest.id)
+        return UT_OK;
+    if (given->number <= e->newest.number)
+        return UT_ERR_SEQUENCE;
+    uint64_t from = UT_MAX2(given->from, next_open);
+    if (e->newest.from < from) /* else no op was opened under it, and none will be */
+        e->before = e->newest;
+    e->newest = *given;
+    e->newest.from = from;
+    memcpy(e->newest.ranks_of, e->whole.ranks_of, sizeof e->newest.ranks_of);
+    e->held_until = 0;
+    assert(e->before.number < e->newest.number);
+    return UT_OK;
+}
