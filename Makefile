@@ -13,7 +13,7 @@ ARGS ?=
 # How long `make check` runs each fuzz target; 0: so many times as take some seconds.
 FUZZ_SECONDS ?= 0
 
-C_FILES := $(wildcard transport_c/*.py transport_c/*.h transport_c/core/*/*.[ch] transport_c/kernels/*.[ch] \
+C_FILES := $(wildcard transport_c/*.py transport_c/*.h transport_c/core/*/*.[ch] transport_c/ext/*.c transport_c/ext/*/*.[ch] transport_c/kernels/*.[ch] \
 	transport_c/cipher/*.[ch] \
 	transport_c/udp/*.[ch] transport_c/sim/*.[ch] transport_c/sim/*/*.[ch] transport_c/lan/*.[ch])
 

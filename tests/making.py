@@ -12,10 +12,11 @@ BUILD = TRANSPORT / "build"
 SECONDS = 500.0
 
 
-def core_objects() -> dict[str, Path]:
-    """The core's C files, as `room/name.c`, and the object of each, compiled without optimization."""
-    made = [Path(line) for line in make("objects").split()]
-    return {str(path.with_suffix(".c").relative_to("build/objects.o.d/core")): TRANSPORT / path for path in made}
+def core_objects(folder: str = "core") -> dict[str, Path]:
+    """The C files of the core, as `room/name.c`, and the object of each, compiled without optimization; or of `ext`."""
+    top = Path("build/objects.o.d") / folder
+    made = [path for line in make("objects").split() if (path := Path(line)).is_relative_to(top)]
+    return {str(path.with_suffix(".c").relative_to(top)): TRANSPORT / path for path in made}
 
 
 def simulator_objects() -> dict[str, Path]:

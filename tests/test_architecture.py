@@ -207,9 +207,11 @@ def _includes(path: Path) -> list[str]:
 def test_arrows__core_includes_no_system() -> None:
     """The core is driven in virtual time by the simulator: a header of the system would be the first step out of it."""
     allowed = {"assert.h", "stdbool.h", "stddef.h", "stdint.h", "string.h"}
-    for path in [*(ROOT / "transport_c/core").rglob("*.[ch]"), *(ROOT / "transport_c/kernels").glob("*.h")]:
+    core, extensions = ((ROOT / "transport_c" / folder).rglob("*.[ch]") for folder in ("core", "ext"))
+    for path in [*core, *extensions, *(ROOT / "transport_c/kernels").glob("*.h")]:
+        may = ("core/", "kernels/", "ext/") if "ext" in path.parts else ("core/", "kernels/")
         for name in _includes(path):
-            ours = name.startswith(("core/", "kernels/")) and (ROOT / "transport_c" / name).exists()
+            ours = name.startswith(may) and (ROOT / "transport_c" / name).exists()
             beside = path.parent.name == "kernels" and (path.parent / name).exists()
             assert name in allowed or ours or beside, f"{path.relative_to(ROOT)} includes {name}"
 
@@ -226,21 +228,22 @@ def test_wire__nobody_else_knows_how_long_a_header_is() -> None:
 @pytest.mark.parametrize("level", ["-O0", pytest.param("-O3", marks=pytest.mark.check)])
 def test_core__objects_ask_nothing_of_the_system(level: str, tmp_path: Path) -> None:
     """No system call, clock, allocation or output: what the objects leave undefined is all that they could call."""
-    objects = sorted(core_objects().values()) if level == "-O0" else _core_compiled(level, tmp_path)
+    made = [*core_objects().values(), *core_objects("ext").values()]
+    objects = sorted(made) if level == "-O0" else _core_compiled(level, tmp_path)
     assert objects
     headers = ("kernels", "hadamard", "block")
     kernels = set().union(*(_declared(ROOT / f"transport_c/kernels/{name}.h") for name in headers))
     defined = _symbols(objects, "--defined-only")
     for file in objects:
         for name in _symbols([file], "--undefined-only") - CORE_MAY_USE - COMPILER_MAY_ADD:
-            assert name in defined or name in kernels, f"core/{file.stem}.c calls {name}"
+            assert name in defined or name in kernels, f"{file.stem}.c calls {name}"
     writable = {name for name, kind in _kinds(objects).items() if kind in "BbCDd"}
     assert writable == set(), "state outside of what the caller gave it: two engines would share it"
 
 
 def _core_compiled(level: str, into: Path) -> list[Path]:
-    """The core's objects at a |level| of optimization, compiled as core_objects has them compiled without one."""
-    sources = map(str, (ROOT / "transport_c/core").rglob("*.c"))
+    """Objects of the core and its extensions at a |level| of optimization, made as core_objects has them without."""
+    sources = [str(path) for folder in ("core", "ext") for path in (ROOT / "transport_c" / folder).rglob("*.c")]
     flags = ["-std=c11", level, "-fno-pic", "-Wall", "-Wextra", "-Werror", "-I", str(ROOT / "transport_c")]
     command = [os.environ.get("CC", "gcc"), *flags, "-c", *sources]
     done = subprocess.run(command, cwd=into, capture_output=True, text=True, timeout=110)

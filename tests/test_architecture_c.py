@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rooms of the C core (`transport_c/core/`): which may use which, and how far the files of one may lean on each
-other. An arrow is an include, or a name that one file uses and another defines: a prototype copied into the wrong room
-would hide from whoever looks at includes alone."""
+"""The rooms of the C core (`transport_c/core/`): which may use which, how far the files of one may lean on each other,
+and what its extensions (`transport_c/ext/`) and it know of each other. An arrow is an include, or a name that one file
+uses and another defines: a prototype copied into the wrong room would hide from whoever looks at includes alone."""
 
 import os
 import re
@@ -12,10 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.making import core_objects, simulator_objects
+from tests.making import BUILD, core_objects, simulator_objects
 
 CORE = Path(__file__).resolve().parents[1] / "transport_c/core"
 SIM = CORE.parent / "sim"
+EXT = CORE.parent / "ext"
+# What the extensions define for the core, and the headers of the core that they include: by the fewer of them, the less
+# of the core moves them.
+EXT_TABLES = {"ut_extensions_linked"}
+EXT_MAY_USE = {
+    "core/base/bits.h", "core/fold/fold.h", "core/op/ext.h", "core/op/op.h", "core/plan/schedule.h",
+    "core/plan/transfer.h",
+}  # fmt: skip
 # Top to bottom. Arrows point down; rooms of one floor do not know each other.
 FLOORS = (
     ("face",), ("partial",), ("op",), ("account",), ("codec", "fold"), ("plan", "view", "epoch"), ("path",),
@@ -56,8 +64,8 @@ def _compile(core: Path, into: Path) -> dict[str, Path]:
         return dict(pool.map(one, sorted(core.rglob("*.c"))))
 
 
-def _symbol_arrows(objects: dict[str, Path]) -> Arrows:
-    """(user, definer) for each name that crosses from one C file to another."""
+def _symbols(objects: dict[str, Path]) -> tuple[dict[str, str], dict[str, set[str]]]:
+    """The file that defines each name, and the names that each file uses without defining them."""
     defined: dict[str, str] = {}
     used: dict[str, set[str]] = {}
     for name, path in objects.items():
@@ -67,6 +75,12 @@ def _symbol_arrows(objects: dict[str, Path]) -> Arrows:
                 used.setdefault(name, set()).add(symbol)
             else:
                 defined[symbol] = name
+    return defined, used
+
+
+def _symbol_arrows(objects: dict[str, Path]) -> Arrows:
+    """(user, definer) for each name that crosses from one C file to another."""
+    defined, used = _symbols(objects)
     return {(name, defined[symbol]) for name, symbols in used.items() for symbol in symbols if symbol in defined}
 
 
@@ -135,6 +149,48 @@ def test_rooms__no_circle_of_files_crosses_rooms(arrows: Arrows) -> None:
 def test_rooms__circles_inside_one_are_small(arrows: Arrows) -> None:
     """More than three files that all need each other are one file that was cut by its length."""
     assert {group for group in _circles(arrows) if len(group) > CIRCLE_MAX} == set()
+
+
+def _quoted(folder: Path) -> set[str]:
+    """All files that C files and headers below a folder include, but those of the system."""
+    texts = [path.read_text() for path in folder.rglob("*.[ch]")]
+    return {name for text in texts for name in re.findall(r'^\s*#\s*include\s+"([^"]+)"', text, re.MULTILINE)}
+
+
+def _names_of_extensions(core: dict[str, Path], extensions: dict[str, Path]) -> set[str]:
+    """What the core uses and extensions define."""
+    return set().union(*_symbols(core)[1].values()) & _symbols(extensions)[0].keys()
+
+
+def test_extensions__the_core_knows_their_tables_alone() -> None:
+    """Whoever changes the core has no extension to read, and a program may leave each of them out."""
+    assert {name for name in _quoted(CORE) if name.startswith("ext/")} == set()
+    assert _names_of_extensions(core_objects(), core_objects("ext")) == EXT_TABLES
+
+
+def test_extensions__what_they_use_of_the_core_is_listed() -> None:
+    assert {name for name in _quoted(EXT) if name.startswith("core/")} == EXT_MAY_USE
+
+
+def test_extensions__the_core_links_without_them(tmp_path: Path) -> None:
+    """A program that has none refuses what needs one."""
+    text = """#include "core/face/engine_impl.h"
+#include "core/op/ext.h"
+const ut_extensions ut_extensions_linked = {0};
+int main(void)
+{
+    ut_engine_config config = {.packet_bytes = 1472, .segments_max = 1, .receive_buffer = UT_RECEIVE_BUFFER_MIN};
+    ut_job_config job = {.hosts = 2, .local_ranks = 1, .packet_bytes = 1472, .bucket_bytes_max = 4096};
+    return !(ut_job_bytes(&config, &job) > 0 && !ut_variant_of(UT_ALLREDUCE_SPARSE));
+}
+"""
+    (tmp_path / "alone.c").write_text(text)
+    kernels = BUILD / "sim.o.d"
+    objects = [*core_objects().values(), *kernels.glob("kernels/*.o"), *kernels.glob("cipher/*.o")]
+    command = [os.environ.get("CC", "gcc"), f"-I{CORE.parent}", "-no-pie", "-o", str(tmp_path / "alone")]
+    command += [str(tmp_path / "alone.c"), *map(str, objects), "-lm", "-ldl", "-lpthread"]
+    subprocess.run(command, check=True, timeout=60)
+    assert subprocess.run([tmp_path / "alone"], check=False, timeout=60).returncode == 0
 
 
 def test_simulator__circles_are_small() -> None:
@@ -210,6 +266,16 @@ def test_checker__finds_a_name_that_was_declared_by_hand(tmp_path: Path) -> None
         {"face/door.c": "void ut_door(void) {}\n", "op/op.c": "void ut_door(void);\nvoid f(void) { ut_door(); }\n"},
     )
     assert _upward(_all_arrows(core, tmp_path)) == {("op/op.c", "face/door.c")}
+
+
+def test_checker__finds_an_extension_that_the_core_knows(tmp_path: Path) -> None:
+    core, ext = tmp_path / "core", tmp_path / "ext"
+    _plant(core, {"op/op.c": "void ut_own(void);\nvoid f(void) { ut_own(); }\n"})
+    _plant(ext, {"sparse/own.c": "void ut_own(void) {}\nvoid ut_other(void) {}\n"})
+    objects = _compile(core, tmp_path / "core-objects"), _compile(ext, tmp_path / "ext-objects")
+    assert _names_of_extensions(*objects) == {"ut_own"}
+    _plant(core, {"op/op.h": '# include "ext/sparse/own.h"\n'})
+    assert _quoted(core) == {"ext/sparse/own.h"}
 
 
 def test_checker__finds_circles(tmp_path: Path) -> None:

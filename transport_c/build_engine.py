@@ -18,7 +18,7 @@ from cffi import FFI
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
-FOLDERS = ("core", "kernels", "cipher", "udp")
+FOLDERS = ("core", "ext", "kernels", "cipher", "udp")
 
 
 def _below_root(pattern: str) -> list[str]:

@@ -15,7 +15,7 @@ from cffi import FFI
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
-FOLDERS = ("core", "kernels", "cipher", "sim", "lan")
+FOLDERS = ("core", "ext", "kernels", "cipher", "sim", "lan")
 # The rest of sim/byhand and main.c are for tests: tables of worlds, and the simulator's own parts.
 BY_HAND = ("study.c", "knobs.c", "judge.c")
 

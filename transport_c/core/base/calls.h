@@ -22,8 +22,8 @@ typedef struct ut_waiting {
         answer;   /* partial jobs: number, among the kept receipts, of the one that answers it, plus one; 0: none yet */
     uint8_t slot; /* enum ut_slot: what its rank had given to that op */
     bool differs; /* the call asks for another kind of result than that op has */
-    uint64_t copied; /* bytes of its result that have been copied out; of a sparse one see ut_sparse_own */
-    float most;      /* sparse: the largest magnitude of the values so far, and the least index that may come */
+    uint64_t copied; /* bytes of its result that have been copied out; ut_variant.own counts in its own way */
+    float most;      /* of a variant: the largest magnitude of the values so far, and the least index that may come */
     uint32_t more;
 } ut_waiting;
 

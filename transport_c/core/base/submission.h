@@ -56,6 +56,12 @@ static inline uint8_t ut_submission_form(const ut_submission *s)
     return (uint8_t)(s->newest_step >> 16);
 }
 
+/* Whether |bytes| from |at| on lie in an arena of |arena| bytes. */
+static inline bool ut_lies_inside(uint64_t at, uint64_t bytes, uint64_t arena)
+{
+    return at <= arena && bytes <= arena - at;
+}
+
 /* RETURN: values of the contribution become 0, but for those that the result lacks, where ut_receipt.lacks says that
  * there are some. An owner answers who is in each range of its sum; where no answer came, the rank's own entries stand
  * in the result. So each entry is either in the result that its rank gets, or is returned. */

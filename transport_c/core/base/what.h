@@ -7,12 +7,13 @@
 
 #include "core/base/ut.h"
 
-#define UT_TIMED_SPARSE (UINT64_C(1) << 62)
+#define UT_TIMED_APART (UINT64_C(1) << 62)
 
 /* Set by the first call of a local rank (op.c). */
 typedef struct ut_op_what {
     uint8_t dtype, redop, mode;
-    uint8_t collective; /* enum ut_collective */
+    uint8_t collective; /* enum ut_collective; of a variant (core/op/variant.h) that of which it is one */
+    uint8_t told;       /* enum ut_collective as it was called, and is told to others */
     uint8_t root;       /* of a broadcast */
     uint8_t agree;      /* 1: UT_SUBMIT_AGREE */
     uint8_t by_world;   /* 1: UT_SUBMIT_WORLD */
@@ -23,7 +24,7 @@ typedef struct ut_op_what {
     uint32_t step;      /* coded jobs: the trainers' number of the step that the op is for; else 0 */
     uint64_t count;     /* elements of the bucket */
     uint64_t bytes;
-    uint64_t timed; /* what ops of like durations have alike: the bytes, or UT_TIMED_SPARSE and what is expected */
+    uint64_t timed; /* what ops of like durations have alike: the bytes, or UT_TIMED_APART and what is expected */
     size_t element, acc_element; /* bytes */
 } ut_op_what;
 
@@ -31,12 +32,6 @@ typedef struct ut_op_what {
 static inline bool ut_op_reduces(unsigned collective)
 {
     return collective == UT_ALLREDUCE || collective == UT_REDUCE_SCATTER || collective == UT_ALLREDUCE_SPARSE;
-}
-
-/* enum ut_collective as it is told to others: a sparse allreduce is an allreduce in all but what travels. */
-static inline uint8_t ut_op_told(const ut_op_what *what)
-{
-    return what->group ? UT_ALLREDUCE_SPARSE : what->collective;
 }
 
 #endif

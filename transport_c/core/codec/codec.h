@@ -35,7 +35,7 @@ typedef struct ut_codec_op {
     const ut_op_what *what; /* .bytes is the size of the plain bucket */
     const ut_op_plan *plan;
     const ut_op_memory *memory; /* .own: the plain contribution; .encoded: what travels */
-    ut_sparse *sparse;
+    void *variant;              /* memory of the op's variant (core/op/variant.h), if it has one */
     ut_work *turn;
     ut_progress *way; /* `index` and `at` are the codec's own, 0 at the start of a pass */
 } ut_codec_op;
@@ -62,8 +62,6 @@ typedef struct ut_codec {
 extern const ut_codec ut_codec_none;
 /* The randomized Hadamard transform: see hadamard_codec.c. */
 extern const ut_codec ut_codec_hadamard;
-/* Blocks of sparse tensors: see sparse_codec.c. */
-extern const ut_codec ut_codec_sparse;
 
 /* Adds the digest (core/base/digest.h) of the plain bucket |dst| to |digest|. This is a pass of its own, after decode.
  * Returns false as above. */

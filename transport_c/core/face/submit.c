@@ -5,6 +5,7 @@
  */
 #include "core/base/portion.h"
 #include "core/face/engine_impl.h"
+#include "core/op/ext.h"
 
 static ut_job *job_of(const ut_engine *e, const ut_engine_session *s)
 {
@@ -36,11 +37,6 @@ uint64_t ut_engine_next_call(void *engine, uint32_t job)
     return next;
 }
 
-static bool inside(uint64_t at, uint64_t bytes, uint64_t arena)
-{
-    return at <= arena && bytes <= arena - at;
-}
-
 /* What a submission of another collective than allreduce may get wrong beyond the common. */
 static int check_collective(const ut_job *j, const ut_engine_session *s, const ut_submission *x)
 {
@@ -61,41 +57,13 @@ static int check_collective(const ut_job *j, const ut_engine_session *s, const u
     uint64_t bytes = count * element, shard = bytes / hosts, own = j->config.self * shard;
     uint64_t src_bytes = x->collective == UT_ALL_GATHER ? shard : bytes;
     uint64_t dst_bytes = x->collective == UT_REDUCE_SCATTER ? shard : bytes;
-    if (!inside(x->src, src_bytes, s->memory.arena_bytes) || !inside(x->dst, dst_bytes, s->memory.arena_bytes) ||
-        x->src % element || x->dst % element)
+    if (!ut_lies_inside(x->src, src_bytes, s->memory.arena_bytes) ||
+        !ut_lies_inside(x->dst, dst_bytes, s->memory.arena_bytes) || x->src % element || x->dst % element)
         return UT_ERR_RANGE;
     bool apart = x->src >= x->dst + dst_bytes || x->dst >= x->src + src_bytes;
     uint64_t src = x->src + (dst_bytes < bytes ? own : 0), dst = x->dst + (src_bytes < bytes ? own : 0);
     bool in_place = src == dst && x->collective != UT_ALL_TO_ALL;
     return in_place || (apart && x->collective != UT_BROADCAST) ? UT_OK : UT_ERR_RANGE;
-}
-
-/* A sparse allreduce. Indices and values are read when the op opens, and only then seen to be good or bad. */
-static int check_sparse(const ut_job *j, const ut_engine_session *s, const ut_submission *x)
-{
-    uint64_t entries = ut_submission_entries(x), bytes = x->count * sizeof(float);
-    uint32_t group = ut_submission_group(x), form = ut_submission_form(x), hosts = j->config.hosts;
-    bool in_any_order = !ut_options_deterministic(&j->config.options); /* as an owner adds up blocks */
-    if (j->partial || ut_job_algorithm(j) != UT_TAR || !in_any_order || x->root || group == 0 ||
-        group > UT_BLOCK_GROUP_MAX || form >= UT_VALUE_FORMS_END || x->newest_step >> 24 ||
-        (x->flags & ~(UT_SUBMIT_AGREE | UT_SUBMIT_ADAPTIVE | UT_SUBMIT_RETURN)))
-        return UT_ERR_ARGUMENT;
-    if (x->dtype != UT_FLOAT32)
-        return UT_ERR_DTYPE;
-    if (x->redop > UT_AVG)
-        return UT_ERR_REDOP;
-    if (x->count > j->config.bucket_bytes_max / sizeof(float))
-        return UT_ERR_TOO_LARGE;
-    uint64_t units = x->count / group, room = ut_sparse_bound(j->config.bucket_bytes_max, j->payload, hosts);
-    if (x->count % group || entries > units)
-        return UT_ERR_ARGUMENT;
-    if (units && hosts > 1 && !ut_sparse_granules((uint32_t)units, group, (uint8_t)form, j->payload, hosts, room))
-        return UT_ERR_TOO_LARGE;
-    uint64_t src = entries * 4 * (1 + group);
-    if (!inside(x->src, src, s->memory.arena_bytes) || !inside(x->dst, bytes, s->memory.arena_bytes) || x->src % 4 ||
-        x->dst % 4)
-        return UT_ERR_RANGE;
-    return src == 0 || bytes == 0 || x->src >= x->dst + bytes || x->dst >= x->src + src ? UT_OK : UT_ERR_RANGE;
 }
 
 /* Partial jobs and all others: neither knows the words of the other. */
@@ -143,7 +111,7 @@ static int check_dense(const ut_job *j, const ut_engine_session *s, const ut_sub
     if (x->count > j->config.bucket_bytes_max / element)
         return UT_ERR_TOO_LARGE;
     uint64_t bytes = x->count * element;
-    if (!inside(x->src, bytes, s->memory.arena_bytes) || !inside(x->dst, bytes, s->memory.arena_bytes))
+    if (!ut_lies_inside(x->src, bytes, s->memory.arena_bytes) || !ut_lies_inside(x->dst, bytes, s->memory.arena_bytes))
         return UT_ERR_RANGE;
     if (x->src % element || x->dst % element)
         return UT_ERR_RANGE;
@@ -177,8 +145,9 @@ static int check_submission(const ut_job *j, const ut_engine_session *s, const u
     int error = check_common(j, s, x);
     if (error)
         return error;
-    if (x->collective == UT_ALLREDUCE_SPARSE)
-        return check_sparse(j, s, x);
+    const ut_variant *variant = ut_variant_of(x->collective);
+    if (variant)
+        return variant->check(j, s->memory.arena_bytes, x);
     error = !j->partial ? check_full(x) : j->partial->coded ? check_coded(x) : check_partial(x);
     if (error)
         return error;
@@ -247,8 +216,9 @@ static void take_in(ut_engine *e, uint32_t session, ut_job *j, ut_ns now)
 static bool copy_own(ut_engine *e, ut_waiting *w)
 {
     const ut_submission *x = &w->submission;
-    if (x->collective == UT_ALLREDUCE_SPARSE)
-        return ut_sparse_own(&e->work, w);
+    const ut_variant *variant = ut_variant_of(x->collective);
+    if (variant)
+        return variant->own(&e->work, w);
     uint64_t bytes = x->collective == UT_ALLREDUCE && x->src != x->dst ? x->count * ut_dtype_bytes(x->dtype) : 0;
     while (w->copied < bytes) {
         uint64_t some = ut_work_take(&e->work, bytes, bytes - w->copied);

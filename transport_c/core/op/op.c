@@ -3,6 +3,7 @@
  * The life of an op: calls, and what time and death do to it. It opens in op_open.c and ends in op_end.c.
  */
 #include "core/op/op.h"
+#include "core/op/ext.h"
 #include "core/op/op_pause.h"
 
 /* ---- gathering the ranks of this host ---- */
@@ -56,11 +57,11 @@ ut_op *ut_op_gather(ut_job *j, const ut_submission *s, ut_ns now)
     op->what.dtype = s->dtype;
     op->what.redop = s->redop;
     op->what.mode = s->mode;
-    bool sparse = s->collective == UT_ALLREDUCE_SPARSE;
-    op->what.collective = sparse ? UT_ALLREDUCE : s->collective;
-    op->what.group = sparse ? ut_submission_group(s) : 0;
-    op->what.form = sparse ? ut_submission_form(s) : 0;
-    op->what.hint = sparse ? ut_submission_hint(s) : 0;
+    op->variant = ut_variant_of(s->collective);
+    op->what.told = s->collective;
+    op->what.collective = op->variant ? UT_ALLREDUCE : s->collective;
+    op->what.group = op->what.form = 0;
+    op->what.hint = 0;
     op->what.root = s->root;
     op->what.portion = s->portion;
     op->what.agree = s->flags & UT_SUBMIT_AGREE;
@@ -68,9 +69,9 @@ ut_op *ut_op_gather(ut_job *j, const ut_submission *s, ut_ns now)
     op->what.element = ut_dtype_bytes(s->dtype);
     op->what.acc_element = ut_dtype_acc_bytes(s->dtype);
     op->what.bytes = (s->collective == UT_BARRIER ? j->config.hosts : s->count) * op->what.element;
-    op->what.timed = sparse ? UT_TIMED_SPARSE | (8ULL * op->what.hint) : op->what.bytes;
-    if (sparse)
-        ut_op_sparse_gather(op, s);
+    op->what.timed = op->what.bytes;
+    if (op->variant)
+        op->variant->gather(op, s);
     op->time.start = now;
     op->time.deadline = op->time.latest = s->deadline_ns;
     op->time.gather_until = op->time.cut = UT_NEVER;
@@ -219,8 +220,8 @@ void ut_op_session_gone(ut_job *j, uint32_t session, ut_ns now)
         }
         bool in_its_memory = was_in && !begins && !ut_op_in_job_memory(&op->memory);
         op->local.calls = (uint16_t)kept;
-        if (was_in && !begins)
-            ut_op_sparse_gone(op);
+        if (was_in && !begins && op->variant)
+            op->variant->gone(op);
         if (op->state == UT_OP_GATHERING && kept == 0 &&
             j->host->sessions_due(j->host->context, j->number, op->seq) > 0) {
             op->state = UT_OP_FREE; /* as if nobody had called yet: the others gather it anew */

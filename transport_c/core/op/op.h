@@ -16,6 +16,7 @@
 
 #include "core/base/calls.h"
 #include "core/op/job.h"
+#include "core/op/variant.h"
 #include "core/wire/run.h"
 
 /* Its schedule and transfers hold, and peers may still be sent something of it. */
@@ -102,17 +103,6 @@ static inline void ut_op_next_step(ut_op *op)
     op->work.index = 0;
     op->work.at = 0;
 }
-
-/* op_sparse.c: sparse allreduces. |s| is the first call of the op here. */
-void ut_op_sparse_gather(ut_op *op, const ut_submission *s);
-/* Granules of which blocks travel; 0 if none do. */
-uint32_t ut_op_sparse_granules(const ut_job *j, const ut_op *op);
-/* Looks at what ranks of this host bring, and adds it up if they are several. False if the turn does not allow it. */
-bool ut_op_sparse_combine(ut_job *j, ut_op *op);
-bool ut_op_sparse_return(ut_job *j, ut_op *op); /* what the result lacks to its ranks, see UT_SUBMIT_RETURN */
-void ut_op_sparse_gone(ut_op *op);              /* a rank has gone; the op goes on for others */
-/* Makes the result of a call the dense tensor of what its rank gives. False if the turn does not allow all of it. */
-bool ut_sparse_own(ut_work *turn, ut_waiting *w);
 
 /* op_time.c */
 enum { UT_ADAPTIVE_MAX_S = 30 }; /* an adaptive deadline is put off no further, unless the caller says so */
@@ -223,7 +213,7 @@ static inline ut_codec_op ut_op_seen_by_codec(ut_job *j, ut_op *op)
                          .what = &op->what,
                          .plan = &op->plan,
                          .memory = &op->memory,
-                         .sparse = &op->plan.sparse,
+                         .variant = op->variant_memory,
                          .turn = j->host->turn,
                          .way = &op->work};
 }

@@ -27,7 +27,7 @@ bool ut_op_agrees(ut_job *j, ut_op *op, uint32_t host, const ut_record *theirs, 
         uint8_t field;
         uint64_t here, there;
     } rows[] = {
-        {UT_FIELD_COLLECTIVE, ut_op_told(&op->what), theirs->collective},
+        {UT_FIELD_COLLECTIVE, op->what.told, theirs->collective},
         {UT_FIELD_ROOT, op->what.root, theirs->root},
         {UT_FIELD_DTYPE, op->what.dtype, theirs->dtype},
         {UT_FIELD_REDOP, op->what.redop, theirs->redop},

@@ -298,7 +298,8 @@ static bool digest(ut_job *j, ut_op *op)
     if (!op->memory.travels_encoded || !dst)
         return true;
     if (!op->codec->decode) {
-        op->memory.dst = op->plan.sparse.dense;
+        assert(op->variant);
+        op->memory.dst = op->variant->bucket(op);
         return true;
     }
     if (op->work.index == 0 && op->work.at == 0)
@@ -333,7 +334,7 @@ static bool end_step(ut_job *j, ut_op *op)
     case END_KEEP: /* before the receipt: with it the buffer is the trainer's again */
         return ut_fold_keep(&op->fold, &op->work);
     case END_RETURN:
-        return ut_op_sparse_return(j, op);
+        return !op->variant || op->variant->give_back(j, op);
     case END_DECODE:
         return decode(j, op);
     case END_DIGEST:

@@ -3,7 +3,6 @@
  * How an op opens: what the ranks of this host bring is combined, the bucket is cut among its owners, contributions are
  * encoded where they travel so; then packets may flow. Passes over the bucket go as far as each turn allows.
  */
-#include "core/fold/blocks.h"
 #include "core/fold/ordered.h"
 #include "core/op/op.h"
 #include "core/op/op_pause.h"
@@ -61,8 +60,8 @@ static bool averages_here(const ut_job *j, const ut_op *op)
 static bool combine(ut_job *j, ut_op *op)
 {
     const void *sources[UT_LOCAL_MAX];
-    if (op->what.group)
-        return ut_op_sparse_combine(j, op);
+    if (op->variant)
+        return op->variant->combine(j, op);
     unsigned n = j->gathering->sources(j, op, sources);
     if (n < 2 || op->what.collective == UT_BARRIER) /* to that whoever calls brings the same: nothing */
         return true;
@@ -83,8 +82,8 @@ static bool combine(ut_job *j, ut_op *op)
 
 static const ut_codec *codec_of(const ut_job *j, const ut_op *op)
 {
-    if (ut_codec_sparse.fits(&op->what, j->config.hosts, ut_job_algorithm(j)))
-        return &ut_codec_sparse;
+    if (op->variant && op->variant->codec->fits(&op->what, j->config.hosts, ut_job_algorithm(j)))
+        return op->variant->codec;
     bool agreed = j->gathering->encodes && ut_op_agreed_codec(j, op) == j->codec->id;
     bool fits = agreed && j->codec->fits(&op->what, j->config.hosts, ut_job_algorithm(j));
     return fits ? j->codec : &ut_codec_none;
@@ -94,8 +93,8 @@ static const ut_codec *codec_of(const ut_job *j, const ut_op *op)
 static void place_buffers(ut_job *j, ut_op *op)
 {
     j->gathering->place(j, op);
-    if (op->what.group)
-        op->memory.src = op->memory.dst = op->plan.sparse.dense;
+    if (op->variant)
+        op->memory.src = op->memory.dst = op->variant->bucket(op);
     op->memory.src_from = op->what.collective == UT_ALL_GATHER ? op->plan.schedule.own_offset : 0;
     op->memory.dst_from = op->what.collective == UT_REDUCE_SCATTER ? op->plan.schedule.own_offset : 0;
     op->memory.own = op->memory.src;
@@ -141,12 +140,10 @@ static void plan(ut_job *j, ut_op *op, ut_ns now)
     op->account.kernel_drops_before = j->host->counters->kernel_drops;
     ut_op_time_open(j, op, now);
     ut_op_view_open(j, op);
-    uint32_t granules = ut_op_sparse_granules(j, op);
-    if (granules) {
-        ut_schedule_build(&op->plan.schedule, UT_TAR, j->config.hosts, j->config.self, op->plan.incast, op->seq,
-                          op->plan.owners, granules, 1);
-        ut_sparse_cut(&op->plan.sparse, &op->plan.schedule, j->payload);
-    } else if (op->what.collective == UT_ALLREDUCE && ut_job_algorithm(j) == UT_TREE)
+    bool planned = op->variant && op->variant->plan(j, op);
+    if (planned)
+        assert(op->plan.schedule.chunks);
+    else if (op->what.collective == UT_ALLREDUCE && ut_job_algorithm(j) == UT_TREE)
         ut_schedule_tree(&op->plan.schedule, j->config.hosts, j->config.self, j->config.options.children,
                          op->plan.owners, op->what.count, op->what.element);
     else if (op->what.collective == UT_ALLREDUCE)
@@ -172,8 +169,6 @@ static void note_largest(ut_job *j, const ut_op *op)
 static const ut_fold_rule *rule_of(const ut_job *j, const ut_op *op)
 {
     const ut_ordered *ordered = j->ordered ? &j->ordered[op->seq % UT_OPS_MAX] : NULL;
-    if (op->codec->id == UT_CODEC_SPARSE)
-        return &ut_fold_blocks;
     if (j->gathering->rule || op->codec->rule)
         return j->gathering->rule ? j->gathering->rule : op->codec->rule;
     return ordered && ut_op_reduces(op->what.collective) && ut_ordered_fits(ordered, &op->plan.schedule)
@@ -192,6 +187,8 @@ static void begin(ut_job *j, ut_op *op, ut_ns now)
         if (op->plan.schedule.step[i].kind == UT_STEP_SEND && op->plan.schedule.step[i].stage == 1)
             op->plan.transfer[i].closed = 1;
     op->fold.rule = rule_of(j, op);
+    if (op->variant)
+        op->fold.rule_memory = op->variant_memory;
     op->fold.averaged = averages_here(j, op);
     ut_fold_open(&op->fold, op->local.weight, j->config.local_ranks - UT_MIN2(j->config.local_ranks, op->local.weight));
     j->gathering->announce(j, op, now);

@@ -56,8 +56,8 @@ static void tell_parts(const ut_job *j, const ut_op *op, ut_receipt *r)
     r->bytes_duplicate = op->account.bytes_duplicate;
     r->wire_sent = op->account.wire_sent;
     r->wire_received = op->account.wire_received;
-    r->values = op->what.group ? op->plan.sparse.values : 0;
-    r->lacks = op->what.group && op->plan.sparse.lacks;
+    if (op->variant)
+        op->variant->account(op, r);
     r->nonfinite = op->fold.result.nonfinite;
     r->weight_min = op->fold.result.weight_min;
     r->hadamard = op->codec->id == UT_CODEC_HADAMARD;

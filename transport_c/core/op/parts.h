@@ -86,7 +86,9 @@ typedef struct ut_op {
     ut_op_peers peers;
     ut_op_plan plan;
     ut_op_account account;
-    struct ut_op_partial *partial; /* of a partial job; else NULL */
+    struct ut_op_partial *partial;    /* of a partial job; else NULL */
+    const struct ut_variant *variant; /* of an allreduce of which something else travels (variant.h); else NULL */
+    void *variant_memory;             /* given at job_add; NULL where no op of the job can be of a variant */
 } ut_op;
 
 #endif

@@ -3,8 +3,8 @@
 
 uint32_t ut_size_class(uint64_t bytes)
 {
-    uint32_t class = 0, first = bytes & UT_TIMED_SPARSE ? UT_CLASSES : 0;
-    bytes &= ~UT_TIMED_SPARSE;
+    uint32_t class = 0, first = bytes & UT_TIMED_APART ? UT_CLASSES : 0;
+    bytes &= ~UT_TIMED_APART;
     while (class + 1 < UT_CLASSES && bytes > UINT64_C(1) << (UT_CLASS_FIRST + class))
         class++;
     assert(first + class < 2 * UT_CLASSES);
@@ -53,7 +53,7 @@ static ut_ns agreed(const ut_timing *t, const ut_class_times *c, unsigned stage)
 void ut_timing_in_force(const ut_timing *t, const ut_job_options *options, uint64_t bytes, ut_times *ret)
 {
     const ut_class_times *own = &t->of[ut_size_class(bytes)], *c = own;
-    const ut_class_times *end = t->of + (bytes & UT_TIMED_SPARSE ? 2 : 1) * UT_CLASSES;
+    const ut_class_times *end = t->of + (bytes & UT_TIMED_APART ? 2 : 1) * UT_CLASSES;
     while (c->t_b == 0 && c + 1 < end)
         c++;
     ret->t_b = options->t_b_ns ? options->t_b_ns : c->t_b;

@@ -37,7 +37,7 @@ typedef struct ut_class_times {
 
 typedef struct ut_timing {
     uint32_t hosts, self;
-    ut_class_times of[2 * UT_CLASSES]; /* of dense ops, then of sparse ones */
+    ut_class_times of[2 * UT_CLASSES]; /* by bytes, then of UT_TIMED_APART */
 } ut_timing;
 
 /* The bounds in force for one op, fixed when the op opens. */

@@ -7,7 +7,6 @@
 #define UT_PLAN_H
 
 #include "core/plan/schedule.h"
-#include "core/plan/sparse.h"
 #include "core/plan/transfer.h"
 
 /* Laid out by op_open.c; the transfers then belong to op_recv.c and op_send.c. */
@@ -21,7 +20,6 @@ typedef struct ut_op_plan {
     uint32_t peer_next[UT_STEPS_MAX]; /* the next such step of the same kind, stage and host; UINT32_MAX for none */
     ut_schedule schedule;
     ut_transfer transfer[UT_STEPS_MAX];
-    ut_sparse sparse;  /* of a sparse allreduce */
     uint64_t *bitmaps; /* memory for the bitmaps of the transfers; given at job_add */
     size_t bitmap_words;
 } ut_op_plan;

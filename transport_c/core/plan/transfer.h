@@ -27,7 +27,7 @@ typedef struct ut_transfer {
     ut_ns open_at;       /* receive: when its sender got credit for it, if incast is limited; 0 for not yet */
     uint64_t *bits;
     uint64_t *again; /* send only */
-    /* Receive, of blocks alone (core/plan/sparse.h), whose slots are not known before the last one came. */
+    /* Receive, of blocks alone (ext/sparse/sparse.h), whose slots are not known before the last one came. */
     uint64_t *granules;      /* a bit for each granule that came; NULL for all other transfers */
     uint64_t whole, covered; /* bytes of the dense chunk, and of what of it came */
 } ut_transfer;

@@ -7,8 +7,8 @@
 #include "sim/world/plan_later.h"
 
 #include "cipher/keys.h"
-#include "core/plan/sparse.h"
 #include "core/wire/packets.h"
+#include "ext/sparse/sparse.h"
 
 /* Sealed packets hold less; whether they are is told later. */
 static bool has_room(const sim_plan *p, const sim_job_plan *j, const sim_op *op, uint64_t bucket)

@@ -1,30 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Sparse allreduces: what the ranks of this host bring. What one rank gives is encoded as it is
- * (core/codec/sparse_codec.c), and results go straight into its buffer. What several give is added up in a dense tensor
+ * (ext/sparse/sparse_codec.c), and results go straight into its buffer. What several give is added up in a dense tensor
  * of the job's memory first, which then holds the results, too. A host that is alone is done with that.
  */
-#include "core/op/op.h"
+#include "ext/sparse/variant.h"
 
 #include "kernels/block.h"
 
 static ut_block_shape tensor_of(const ut_op *op)
 {
-    return (ut_block_shape){.units = op->plan.sparse.units, .group = op->what.group, .form = op->what.form};
-}
-
-void ut_op_sparse_gather(ut_op *op, const ut_submission *s)
-{
-    ut_sparse *p = &op->plan.sparse;
-    p->group = op->what.group;
-    p->form = op->what.form;
-    p->units = (uint32_t)(s->count / op->what.group);
+    return (ut_block_shape){.units = ut_op_sparse(op)->units, .group = op->what.group, .form = op->what.form};
 }
 
 uint32_t ut_op_sparse_granules(const ut_job *j, const ut_op *op)
 {
     ut_block_shape tensor = tensor_of(op);
-    return op->what.group && j->config.hosts > 1 ? ut_block_granules(&tensor) : 0;
+    return j->config.hosts > 1 ? ut_block_granules(&tensor) : 0;
 }
 
 static ut_entries entries_of(const ut_submission *s, const uint8_t *src)
@@ -50,7 +42,7 @@ static bool measure(ut_work *turn, uint64_t bytes, const uint8_t *from, uint64_t
 /* Begins with the entries of |call|. */
 static void start_call(ut_op *op, const ut_call *call)
 {
-    ut_sparse *p = &op->plan.sparse;
+    ut_sparse *p = ut_op_sparse(op);
     p->given = entries_of(&call->submission, call->src);
     p->measured = 0;
     p->most = 0;
@@ -60,7 +52,7 @@ static void start_call(ut_op *op, const ut_call *call)
 /* The scale of the values that were begun with. False as above. */
 static bool find_scale(ut_job *j, ut_op *op)
 {
-    ut_sparse *p = &op->plan.sparse;
+    ut_sparse *p = ut_op_sparse(op);
     uint64_t values = op->what.form == UT_VALUE_FLOAT8 ? (uint64_t)p->given.n * op->what.group : 0;
     if (!measure(j->host->turn, op->what.bytes, p->given.values, values, &p->measured, &p->most))
         return false;
@@ -82,7 +74,7 @@ static void report(ut_job *j, const ut_op *op, const ut_call *call)
 /* Looks at what the one rank here gives: what follows a bad index is not there. */
 static bool look(ut_job *j, ut_op *op)
 {
-    ut_sparse *p = &op->plan.sparse;
+    ut_sparse *p = ut_op_sparse(op);
     const ut_call *call = &op->local.call[0];
     if (op->work.at == 0)
         start_call(op, call);
@@ -106,7 +98,7 @@ static bool look(ut_job *j, ut_op *op)
  * i + 1 adds the entries of rank i. */
 static bool add_up(ut_job *j, ut_op *op)
 {
-    ut_sparse *p = &op->plan.sparse;
+    ut_sparse *p = ut_op_sparse(op);
     ut_block_shape tensor = tensor_of(op);
     uint64_t each = 4 + 4 * (uint64_t)op->what.group;
     for (; op->work.index == 0 && op->work.at < op->what.bytes;) {
@@ -147,7 +139,7 @@ static bool add_up(ut_job *j, ut_op *op)
 
 bool ut_op_sparse_combine(ut_job *j, ut_op *op)
 {
-    ut_sparse *p = &op->plan.sparse;
+    ut_sparse *p = ut_op_sparse(op);
     p->listed = op->local.calls == 1 && ut_op_sparse_granules(j, op);
     if (j->config.hosts == 1 || p->listed)
         p->dense = op->local.calls == 1 ? op->local.call[0].dst : op->memory.bucket;
@@ -160,7 +152,7 @@ bool ut_op_sparse_combine(ut_job *j, ut_op *op)
 /* The same of one call, from entry op->work.at on. */
 static bool return_call(ut_job *j, ut_op *op, const ut_call *call)
 {
-    const ut_sparse *p = &op->plan.sparse;
+    const ut_sparse *p = ut_op_sparse(op);
     ut_entries e = entries_of(&call->submission, call->src);
     uint32_t row = 4 * (uint32_t)op->what.group, each = ut_granule_units(op->what.group);
     /* Both lie in one arena. */
@@ -183,7 +175,7 @@ static bool return_call(ut_job *j, ut_op *op, const ut_call *call)
 
 bool ut_op_sparse_return(ut_job *j, ut_op *op)
 {
-    if (!op->what.group || !op->plan.sparse.lacks)
+    if (!ut_op_sparse(op)->lacks)
         return true;
     for (; op->work.index < op->local.calls; op->work.index++, op->work.at = 0) {
         const ut_call *call = &op->local.call[op->work.index];
@@ -192,15 +184,6 @@ bool ut_op_sparse_return(ut_job *j, ut_op *op)
             return false;
     }
     return true;
-}
-
-void ut_op_sparse_gone(ut_op *op)
-{
-    ut_sparse *p = &op->plan.sparse;
-    if (op->what.group && p->listed && op->local.calls == 0) {
-        p->dense = NULL;
-        p->given.n = 0;
-    }
 }
 
 /* Steps one after the other: `copied` counts what is done of the values that are measured, of the bytes that are

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/fold/blocks.h"
+#include "ext/sparse/blocks.h"
 
 #include "core/base/bits.h"
+
+#include "ext/sparse/sparse.h"
 
 #include "kernels/kernels.h"
 
@@ -9,7 +11,7 @@ enum { SLICE = 1024 /* granules, at once */ };
 
 static void open(ut_op_fold *f)
 {
-    ut_sparse *p = &f->plan->sparse;
+    ut_sparse *p = f->rule_memory;
     ut_sparse_transfers(p, &f->plan->schedule, f->plan->transfer);
     for (uint32_t c = 0; c < f->plan->schedule.chunks; c++)
         if (c != f->plan->schedule.own)
@@ -23,7 +25,7 @@ static bool has_above(const ut_transfer *t, uint32_t slot)
 
 static bool takes(ut_op_fold *f, const ut_step *s, uint32_t slot, const uint8_t *payload, size_t len)
 {
-    ut_sparse *p = &f->plan->sparse;
+    ut_sparse *p = f->rule_memory;
     ut_transfer *t = &f->plan->transfer[s - f->plan->schedule.step];
     ut_block_shape shape = ut_sparse_shape(p, s->chunk, s->stage);
     ut_block *b = &p->block;
@@ -42,7 +44,7 @@ static bool takes(ut_op_fold *f, const ut_step *s, uint32_t slot, const uint8_t 
 /* The block's range has come with step |s|. */
 static void covers(ut_op_fold *f, const ut_step *s)
 {
-    ut_sparse *p = &f->plan->sparse;
+    ut_sparse *p = f->rule_memory;
     ut_transfer *t = &f->plan->transfer[s - f->plan->schedule.step];
     uint32_t first = p->block.first, end = first + p->block.granules;
     ut_sparse_set(t->granules, first, end);
@@ -51,7 +53,7 @@ static void covers(ut_op_fold *f, const ut_step *s)
 
 static bool arrive(ut_op_fold *f, const ut_step *s, uint32_t slot, const uint8_t *payload, size_t len, unsigned ranks)
 {
-    ut_sparse *p = &f->plan->sparse;
+    ut_sparse *p = f->rule_memory;
     ut_block_shape shape = ut_sparse_shape(p, s->chunk, s->stage);
     (void)slot, (void)payload, (void)len, (void)ranks; /* `takes` has read the block */
     ut_block_add(&p->block, &shape, ut_sparse_sums(p));
@@ -68,7 +70,7 @@ static uint64_t start_of(const ut_sparse *p, uint32_t chunk)
 /* What the block says of this host: where it is not in the result, what its ranks gave is still theirs. */
 static void note_who(ut_op_fold *f, uint32_t chunk)
 {
-    ut_sparse *p = &f->plan->sparse;
+    ut_sparse *p = f->rule_memory;
     uint32_t first = p->from[chunk] + p->block.first;
     for (uint32_t i = 0; i < p->block.runs; i++) {
         ut_block_run run = ut_block_run_at(&p->block, i);
@@ -82,7 +84,7 @@ static void note_who(ut_op_fold *f, uint32_t chunk)
 
 static size_t place(ut_op_fold *f, const ut_step *s)
 {
-    ut_sparse *p = &f->plan->sparse;
+    ut_sparse *p = f->rule_memory;
     ut_block_shape shape = ut_sparse_shape(p, s->chunk, s->stage);
     covers(f, s);
     note_who(f, s->chunk);
@@ -125,7 +127,7 @@ static uint32_t least_ranks(const ut_op_fold *f, uint32_t g, uint32_t end)
 static size_t tell(const ut_op_fold *f, uint8_t *block, const ut_block_shape *shape, uint32_t granules,
                    uint32_t *ret_some)
 {
-    const ut_sparse *p = &f->plan->sparse;
+    const ut_sparse *p = f->rule_memory;
     uint32_t fit = ut_block_fit(shape->group, shape->form, f->payload), run;
     ut_block_who who;
     assert(fit <= UT_BLOCK_RUNS_MAX);
@@ -143,7 +145,7 @@ static size_t tell(const ut_op_fold *f, uint8_t *block, const ut_block_shape *sh
 /* Sums become what is sent of them. False if the turn does not allow all of it. */
 static bool finish_sums(ut_op_fold *f, uint32_t chunk, uint32_t granules)
 {
-    ut_sparse *p = &f->plan->sparse;
+    ut_sparse *p = f->rule_memory;
     unsigned form = ut_sparse_answer(p->form);
     size_t each = (size_t)ut_granule_units(p->group) * p->group;
     while (p->finished < granules) {
@@ -174,7 +176,7 @@ static void know_slots(ut_op_fold *f, uint32_t chunk, uint32_t slots, uint32_t l
 /* This host keeps what it tells of |granules| from |first| on. */
 static void keep_own(ut_op_fold *f, uint32_t chunk, uint32_t first, uint32_t granules)
 {
-    ut_sparse *p = &f->plan->sparse;
+    ut_sparse *p = f->rule_memory;
     size_t at = (size_t)first * ut_granule_units(p->group) * p->group;
     uint64_t bytes = ut_sparse_bytes(p, chunk, first, first + granules);
     f->result.digest += ut_sparse_digest(ut_sparse_sums(p) + at, bytes / sizeof(float), start_of(p, chunk) + at);
@@ -184,7 +186,7 @@ static void keep_own(ut_op_fold *f, uint32_t chunk, uint32_t first, uint32_t gra
 
 static bool end(ut_op_fold *f, uint32_t chunk)
 {
-    ut_sparse *p = &f->plan->sparse;
+    ut_sparse *p = f->rule_memory;
     ut_block_shape shape = ut_sparse_shape(p, chunk, 2);
     uint32_t granules = p->from[chunk + 1] - p->from[chunk], some;
     if (!finish_sums(f, chunk, granules))
@@ -215,7 +217,7 @@ static bool end(ut_op_fold *f, uint32_t chunk)
  * that: there may be as many entries as the chunk has. */
 static bool pass_over(ut_op_fold *f, uint32_t chunk, uint32_t first)
 {
-    ut_sparse *p = &f->plan->sparse;
+    ut_sparse *p = f->rule_memory;
     for (uint32_t some = first; some;) { /* none lies before the chunk */
         uint64_t left = p->given.n - p->given.next;
         some = (uint32_t)(ut_work_take(f->turn, f->what->bytes, 4 * UT_MIN2(left, (uint64_t)SLICE)) / 4);
@@ -238,7 +240,7 @@ static void put_own(ut_sparse *p, uint32_t chunk, uint32_t first, uint32_t units
 /* What this host's ranks gave stands in the holes; it becomes what an owner would have sent of them alone. */
 static bool fill(ut_op_fold *f, uint32_t chunk, uint32_t *at)
 {
-    ut_sparse *p = &f->plan->sparse;
+    ut_sparse *p = f->rule_memory;
     const ut_transfer *t = &f->plan->transfer[f->down[chunk]];
     uint32_t granules = p->from[chunk + 1] - p->from[chunk], run;
     uint32_t ranks = f->what->redop == UT_AVG ? f->ranks : 1;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/plan/sparse.h"
+#include "ext/sparse/sparse.h"
 
 ut_block_shape ut_sparse_shape(const ut_sparse *p, uint32_t c, unsigned stage)
 {

@@ -2,11 +2,12 @@
  *
  * The codec of sparse allreduces. What one rank gives is encoded, chunk by chunk, into blocks (kernels/block.h) as it
  * lies in the trainer's memory; what several give lies added up in a dense tensor. Results are put into their place as
- * they come (core/fold/blocks.c), so nothing is left to decode.
+ * they come (ext/sparse/blocks.c), so nothing is left to decode.
  */
-#include "core/codec/codec.h"
+#include "ext/sparse/blocks.h"
+#include "ext/sparse/variant.h"
 
-/* What is sparse travels so; see check_sparse of core/face/submit.c for what fits. */
+/* What is sparse travels so; see variant.c for what fits. */
 static bool fits(const ut_op_what *what, uint32_t hosts, unsigned algorithm)
 {
     return what->group && what->bytes && hosts > 1 && algorithm == UT_TAR;
@@ -15,7 +16,7 @@ static bool fits(const ut_op_what *what, uint32_t hosts, unsigned algorithm)
 /* The own chunk begins as what this host gives of it: the bytes are cleared, then entries are added. */
 static bool begin_sums(const ut_codec_op *c, uint32_t chunk)
 {
-    ut_sparse *p = c->sparse;
+    ut_sparse *p = c->variant;
     ut_block_shape shape = ut_sparse_shape(p, chunk, 1);
     uint64_t bytes = (uint64_t)shape.units * p->group * sizeof(float), each = 4 + 4 * (uint64_t)p->group, some;
     if (!p->listed)
@@ -46,7 +47,7 @@ static size_t encode_block(ut_sparse *p, uint32_t chunk, uint8_t *to, uint32_t p
 
 static bool encode(const ut_codec_op *c)
 {
-    ut_sparse *p = c->sparse;
+    ut_sparse *p = c->variant;
     const ut_schedule *s = &c->plan->schedule;
     if (c->way->index == 0 && c->way->at == 0)
         p->given.next = p->given.more = 0;
@@ -73,4 +74,4 @@ static bool encode(const ut_codec_op *c)
     return true;
 }
 
-const ut_codec ut_codec_sparse = {.id = UT_CODEC_SPARSE, .fits = fits, .encode = encode};
+const ut_codec ut_codec_sparse = {.id = UT_CODEC_SPARSE, .rule = &ut_fold_blocks, .fits = fits, .encode = encode};

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the core asks of a sparse allreduce, but for the passes over what ranks bring (op_sparse.c).
+ */
+#include "ext/sparse/variant.h"
+
+/* Jobs that have such ops: TAR cuts a tensor among owners, who add up blocks in whichever order these come. */
+static bool runs(const ut_job_config *config)
+{
+    return config->options.policy <= UT_POLICY_NONE && ut_options_algorithm(&config->options) == UT_TAR &&
+           !ut_options_deterministic(&config->options);
+}
+
+static void *lay_out(ut_carver *c, const ut_job_config *config)
+{
+    if (!runs(config))
+        return NULL;
+    ut_sparse *p = ut_carve(c, sizeof *p);
+    size_t words = config->hosts > 1 ? ut_sparse_words(config->bucket_bytes_max, config->hosts) : 0;
+    uint64_t *granules = ut_carve(c, words * sizeof *granules);
+    if (p)
+        p->granules = granules;
+    return p;
+}
+
+static uint64_t encoded(const ut_job_config *config, uint32_t payload)
+{
+    return runs(config) ? ut_sparse_bound(config->bucket_bytes_max, payload, config->hosts) : 0;
+}
+
+/* Numbers that are out of their ranges, whatever the others are. */
+static int check_words(const ut_submission *s)
+{
+    uint32_t group = ut_submission_group(s), form = ut_submission_form(s);
+    if (s->root || group == 0 || group > UT_BLOCK_GROUP_MAX || form >= UT_VALUE_FORMS_END || s->newest_step >> 24 ||
+        (s->flags & ~(UT_SUBMIT_AGREE | UT_SUBMIT_ADAPTIVE | UT_SUBMIT_RETURN)))
+        return UT_ERR_ARGUMENT;
+    if (s->dtype != UT_FLOAT32)
+        return UT_ERR_DTYPE;
+    return s->redop > UT_AVG ? UT_ERR_REDOP : UT_OK;
+}
+
+/* What lies where. */
+static int check_memory(uint64_t arena, const ut_submission *s)
+{
+    uint64_t src = ut_submission_entries(s) * 4 * (1 + ut_submission_group(s)), bytes = s->count * sizeof(float);
+    if (!ut_lies_inside(s->src, src, arena) || !ut_lies_inside(s->dst, bytes, arena) || s->src % 4 || s->dst % 4)
+        return UT_ERR_RANGE;
+    return src == 0 || bytes == 0 || s->src >= s->dst + bytes || s->dst >= s->src + src ? UT_OK : UT_ERR_RANGE;
+}
+
+/* Indices and values are read when the op opens, and only then seen to be good or bad. */
+static int check(const ut_job *j, uint64_t arena, const ut_submission *s)
+{
+    const uint64_t most = j->config.bucket_bytes_max;
+    const uint32_t hosts = j->config.hosts;
+    if (!runs(&j->config))
+        return UT_ERR_ARGUMENT;
+    int error = check_words(s);
+    if (error)
+        return error;
+    if (s->count > most / sizeof(float))
+        return UT_ERR_TOO_LARGE;
+    uint32_t group = ut_submission_group(s);
+    uint64_t units = s->count / group;
+    if (s->count % group || ut_submission_entries(s) > units)
+        return UT_ERR_ARGUMENT;
+    if (units && hosts > 1 &&
+        !ut_sparse_granules((uint32_t)units, group, ut_submission_form(s), j->payload, hosts,
+                            encoded(&j->config, j->payload)))
+        return UT_ERR_TOO_LARGE;
+    return check_memory(arena, s);
+}
+
+static void gather(ut_op *op, const ut_submission *s)
+{
+    ut_sparse *p = ut_op_sparse(op);
+    assert(p);
+    op->what.group = p->group = ut_submission_group(s);
+    op->what.form = p->form = ut_submission_form(s);
+    op->what.hint = ut_submission_hint(s);
+    op->what.timed = UT_TIMED_APART | (8ULL * op->what.hint);
+    p->units = (uint32_t)(s->count / p->group);
+}
+
+static bool plan(ut_job *j, ut_op *op)
+{
+    uint32_t granules = ut_op_sparse_granules(j, op);
+    if (granules == 0)
+        return false;
+    ut_schedule_build(&op->plan.schedule, UT_TAR, j->config.hosts, j->config.self, op->plan.incast, op->seq,
+                      op->plan.owners, granules, 1);
+    ut_sparse_cut(ut_op_sparse(op), &op->plan.schedule, j->payload);
+    return true;
+}
+
+static uint8_t *bucket(const ut_op *op)
+{
+    return ut_op_sparse(op)->dense;
+}
+
+static void gone(ut_op *op)
+{
+    ut_sparse *p = ut_op_sparse(op);
+    if (p->listed && op->local.calls == 0) {
+        p->dense = NULL;
+        p->given.n = 0;
+    }
+}
+
+static void account(const ut_op *op, ut_receipt *r)
+{
+    r->values = ut_op_sparse(op)->values;
+    r->lacks = ut_op_sparse(op)->lacks;
+}
+
+const ut_variant ut_variant_sparse = {.codec = &ut_codec_sparse,
+                                      .lay_out = lay_out,
+                                      .encoded = encoded,
+                                      .check = check,
+                                      .own = ut_sparse_own,
+                                      .gather = gather,
+                                      .combine = ut_op_sparse_combine,
+                                      .plan = plan,
+                                      .bucket = bucket,
+                                      .gone = gone,
+                                      .give_back = ut_op_sparse_return,
+                                      .account = account};
