@@ -101,8 +101,8 @@ class Coded:
         """
         now = time.monotonic_ns()
         number = _step_of(step)
-        deadline_ns, expires_ns = self._connection.times(now, deadline)
-        session = self._connection.ready(expires_ns)
+        times = self._connection.times(now, deadline)
+        session = self._connection.ready(times[1])
         if out is not None:
             target, kind = elements(out, self._kind, "out", writable=True)
             self._check_vector(target.nbytes // kind.itemsize, kind, "out")
@@ -111,10 +111,7 @@ class Coded:
         else:
             kind = self._kind
             target = self._connection.empty(self._count, kind.name)
-        op = Op(
-            target, target, target, kind, OPS["sum"], MODES["bounded"],
-            deadline_ns=deadline_ns, expires_ns=expires_ns, wanted=number,
-        )  # fmt: skip
+        op = Op(target, target, target, kind, OPS["sum"], MODES["bounded"], times=times, wanted=number)
         self._ask(session, op)
         return Result(target if out is None else out, self._outcome(op, number))
 
@@ -153,8 +150,7 @@ class Coded:
             request.kind,
             OPS["sum"],
             request.mode,
-            deadline_ns=request.deadline_ns,
-            expires_ns=request.expires_ns,
+            times=(request.deadline_ns, request.expires_ns),
             flags=GIVE,
             wanted=step,
             steps=(step, step),

@@ -202,12 +202,8 @@ class Collectives:
     ) -> Handle:
         nbytes = max(source.nbytes, target.nbytes)
         layout = Layout(COLLECTIVES[collective], nbytes, src_from, dst_from, apart=apart, root=root, note=note)
-        deadline_ns, expires_ns = self._connection.times(time.monotonic_ns(), deadline)
-        mode = MODES["reliable"]
-        request = Op(
-            source, target, result, kind, redop, mode, deadline_ns=deadline_ns, expires_ns=expires_ns, layout=layout
-        )
-        return self._launch(request)
+        times = self._connection.times(time.monotonic_ns(), deadline)
+        return self._launch(Op(source, target, result, kind, redop, MODES["reliable"], times=times, layout=layout))
 
     def _launch(self, request: Op) -> Handle:
         raise NotImplementedError

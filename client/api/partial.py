@@ -293,8 +293,7 @@ class Partial:
                     request.kind,
                     redop,
                     request.mode,
-                    deadline_ns=request.deadline_ns,
-                    expires_ns=request.expires_ns,
+                    times=(request.deadline_ns, request.expires_ns),
                     flags=flags | (REPLACE if buffers.waiting is not None else 0),
                     wanted=min(number, max(self._coming, session.words().results)) if waits else NEVER,
                     steps=(parts[0].steps[0] if parts else number, number),
@@ -454,7 +453,7 @@ class Partial:
     def _read(
         self, session: Session, wanted: int, now: int, deadline: Duration | None, out: Any, flags: int
     ) -> Result | None:
-        deadline_ns, expires_ns = self._connection.times(now, deadline)
+        times = self._connection.times(now, deadline)
         redop, divided, mode = self._words
         if out is not None:
             target, kind = elements(out, self._kind, "out", writable=True)
@@ -463,11 +462,7 @@ class Partial:
             assert self._kind is not None
             kind = self._kind
             target = self._connection.empty(self._count, kind.name)
-        flags |= divided
-        op = Op(
-            target, target, target, kind, redop, mode,
-            deadline_ns=deadline_ns, expires_ns=expires_ns, flags=flags, wanted=wanted,
-        )  # fmt: skip
+        op = Op(target, target, target, kind, redop, mode, times=times, flags=flags | divided, wanted=wanted)
         op.lent = out is None
         try:
             session.start(op)

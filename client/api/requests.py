@@ -47,7 +47,6 @@ def allreduce_op(
         raise InvalidArgument("mode", mode, f"'bounded' or 'reliable' for {kind.name}: counts must not lose a part")
     target = source if out is None or out is array else _target(source, kind, out, asked)
     adaptive = deadline is None and connection.settings.adaptive
-    deadline_ns, expires_ns = connection.times(now, deadline)
     return Op(
         source,
         target,
@@ -55,8 +54,7 @@ def allreduce_op(
         kind,
         redop,
         MODES[mode],
-        deadline_ns=deadline_ns,
-        expires_ns=expires_ns,
+        times=connection.times(now, deadline),
         flags=(AGREE if agree else 0) | (ADAPTIVE if adaptive else 0),
     )
 

@@ -127,13 +127,9 @@ class SparseReduce:
         call = SparseCall(entries, group, FORMS[form], hint or 0)
         layout = Layout(COLLECTIVES["allreduce_sparse"], target.nbytes, apart=True, sparse=call)
         adaptive = deadline is None and self._connection.settings.adaptive
-        deadline_ns, expires_ns = self._connection.times(now, deadline)
+        times = self._connection.times(now, deadline)
         flags = RETURN | (AGREE if agree else 0) | (ADAPTIVE if adaptive else 0)
-        request = Op(
-            given, target, out, kind, OPS[op], MODES[mode],
-            deadline_ns=deadline_ns, expires_ns=expires_ns, flags=flags, layout=layout,
-        )  # fmt: skip
-        return self._launch(request)
+        return self._launch(Op(given, target, out, kind, OPS[op], MODES[mode], times=times, flags=flags, layout=layout))
 
     def _launch(self, request: Op) -> Handle:
         raise NotImplementedError

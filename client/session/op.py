@@ -84,7 +84,10 @@ class Layout(NamedTuple):
 
 
 class Op:
-    """A checked request and its fate. The session that it is submitted in guards all that changes."""
+    """A checked request and its fate. The session that it is submitted in guards all that changes.
+
+    `times`: the deadline that the engine has, and when the caller stops to wait for the daemon; `Connection.times`.
+    """
 
     __slots__ = (
         "abandoned",
@@ -129,8 +132,7 @@ class Op:
         redop: int,
         mode: int,
         *,
-        deadline_ns: int,
-        expires_ns: int,
+        times: tuple[int, int],
         flags: int = 0,
         layout: Layout | None = None,
         wanted: int = 0,
@@ -147,8 +149,7 @@ class Op:
         self.count = self.nbytes // kind.itemsize if self.layout.note is None else self.layout.note
         self.redop = redop
         self.mode = mode
-        self.deadline_ns = deadline_ns
-        self.expires_ns = expires_ns
+        self.deadline_ns, self.expires_ns = times
         self.flags = flags
         self.wanted = wanted
         """In a job with a policy: the first op whose result is taken."""

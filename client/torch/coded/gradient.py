@@ -22,8 +22,7 @@ import weakref
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import NoReturn, Self
+from typing import NoReturn
 
 import numpy as np
 import torch
@@ -39,6 +38,7 @@ from ultima.coded import Plan
 from ultima.torch.backend.group import group_of
 from ultima.torch.backend.receipt_log import ReceiptLog
 from ultima.torch.coded.models import NAME, check_model, keep_ddp_quiet
+from ultima.torch.partial.finishing import Finishing
 from ultima.torch.partial.flat import FlatGradients
 from ultima.torch.partial.model_sync import ModelSync
 
@@ -67,7 +67,7 @@ class CodedSummary:
     """Steps that waited for everybody."""
 
 
-class CodedGradient:
+class CodedGradient(Finishing):
     """The gradient of all |size| data points, from what ranks computed of it by |plan|. The same arguments, and a model
     of the same sizes, on all ranks; the model of rank 0 is everybody's to begin with.
 
@@ -215,17 +215,6 @@ class CodedGradient:
         self._coded = None
         while self._jobs:
             self._jobs.pop().close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
-            self.finish()
-        else:
-            self.close()
 
     def __getstate__(self) -> NoReturn:
         raise InvalidArgument(NAME, "pickled", "the model's state_dict(): jobs cannot be pickled")

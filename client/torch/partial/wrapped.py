@@ -3,16 +3,16 @@
 
 from __future__ import annotations
 
-from types import TracebackType
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn
 
 import torch
 
 from ultima.base.errors import InvalidArgument
+from ultima.torch.partial.finishing import Finishing
 from ultima.torch.partial.rounds import Rounds, TakesPart
 
 
-class WrappedOptimizer(TakesPart, torch.optim.Optimizer):
+class WrappedOptimizer(Finishing, TakesPart, torch.optim.Optimizer):
     """What `EagerSGD` and `RNA` share."""
 
     # Optimizer.__init__ is not called: what it would set comes from the inner optimizer, by __getattr__.
@@ -35,17 +35,6 @@ class WrappedOptimizer(TakesPart, torch.optim.Optimizer):
     def close(self) -> None:
         """Leaves without a meeting. Idempotent."""
         self._rounds.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
-            self.finish()
-        else:
-            self.close()
 
     # An optimizer, to those who look
 

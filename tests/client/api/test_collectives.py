@@ -198,7 +198,7 @@ def test_op__memory_of_an_unfinished_collective_is_its_own() -> None:
     """A source and a target of unlike sizes: each guards what it has, no more."""
     source, target = np.zeros(2, np.int32), np.zeros(6, np.int32)
     layout = Layout(COLLECTIVES["all_gather"], 24, src_from=8)
-    op = Op(source, target, target, INT32, 0, 3, deadline_ns=0, expires_ns=0, layout=layout)
+    op = Op(source, target, target, INT32, 0, 3, times=(0, 0), layout=layout)
     op.src, op.dst = 100, 200
     assert (op.nbytes, op.count) == (24, 6)
     rows = [(96, 100, True, False), (100, 101, True, True), (107, 108, False, False), (107, 108, True, True),

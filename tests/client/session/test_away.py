@@ -26,7 +26,7 @@ SOON_NS = 60_000_000_000
 def op(seq: int, mode: str = "bounded", left_ns: int = SOON_NS) -> Op:
     data = np.full(4, float(seq), np.float32)
     ends = time.monotonic_ns() + left_ns
-    made = Op(data, data, data, FLOAT32, 1, MODES[mode], deadline_ns=ends, expires_ns=ends)
+    made = Op(data, data, data, FLOAT32, 1, MODES[mode], times=(ends, ends))
     made.seq = seq
     return made
 
@@ -80,7 +80,7 @@ def test_fail__ends_all_that_was_called_after_it_and_the_rank_joins_as_any_other
 )
 def test_spoilt__only_what_the_engine_had_begun_in_place(cut: bool, in_place: bool, spoilt: bool) -> None:
     data, other = np.ones(4, np.float32), np.ones(4, np.float32)
-    made = Op(data, data if in_place else other, data, FLOAT32, 1, MODES["reliable"], deadline_ns=0, expires_ns=0)
+    made = Op(data, data if in_place else other, data, FLOAT32, 1, MODES["reliable"], times=(0, 0))
     made.cut = cut
     assert made.spoilt is spoilt
 

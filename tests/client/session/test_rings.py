@@ -83,19 +83,8 @@ def op_of(
     """An op with its number and its place in the arena."""
     array, kind = np.zeros(0, np.uint8), DTYPE_BY_CODE[dtype]
     layout = Layout(COLLECTIVES[collective], count * kind.itemsize, root=root)
-    op = Op(
-        array,
-        array,
-        array,
-        kind,
-        redop,
-        mode,
-        deadline_ns=deadline_ns,
-        expires_ns=deadline_ns,
-        flags=flags,
-        layout=layout,
-        **said,
-    )
+    times = (deadline_ns, deadline_ns)
+    op = Op(array, array, array, kind, redop, mode, times=times, flags=flags, layout=layout, **said)
     op.seq, op.src, op.dst, op.portions = seq, src, dst, portions
     return op
 
