@@ -17,7 +17,18 @@ import pytest
 
 import ultima
 from tests.e2e.hosts import Hosts, everywhere, ranks
-from ultima import DeadlineExceeded, Desync, InvalidArgument, Job, Options, RanksGone, ResourceExhausted, Slot, Status
+from ultima import (
+    DeadlineExceeded,
+    Desync,
+    InvalidArgument,
+    Job,
+    Options,
+    RanksGone,
+    ResourceExhausted,
+    Slot,
+    Status,
+    Why,
+)
 from ultima.base.words import OPS
 from ultima.testing import FakeDaemon
 
@@ -130,12 +141,18 @@ def test_allreduce__a_rank_that_left(jobs_of: Open) -> None:
         deadline = time.monotonic() + 20
         while time.monotonic() < deadline:
             receipts = on_all(jobs[:2], lambda job: job.allreduce(values(job.rank), deadline="10s"))
-            if all(receipt.elapsed_s < 5 for receipt in receipts):
+            if all(receipt.peers[2].why is Why.ABSENT for receipt in receipts):
                 break
         for receipt in receipts:
             assert receipt.status is Status.PARTIAL and 2 in receipt.missing_ranks
-        answers = everywhere(jobs[:2], lambda rank, job: job.allreduce(values(rank), mode="reliable", deadline="10s"))
-        assert [type(answer) for answer in answers] == [RanksGone] * 2 and answers[0].ranks == (2,)
+            assert receipt.peers[2].why is Why.ABSENT and receipt.elapsed_s < 5
+        for how in ({"mode": "reliable"}, {"op": "max"}):  # that one is reliable by itself
+            started = time.monotonic()
+            answers = everywhere(
+                jobs[:2], lambda rank, job, how=how: job.allreduce(values(rank), deadline="10s", **how)
+            )
+            assert [type(answer) for answer in answers] == [RanksGone] * 2, answers
+            assert [answer.ranks for answer in answers] == [(2,)] * 2 and time.monotonic() - started < 5
 
 
 def test_allreduce__a_rank_whose_others_are_through(jobs_of: Open) -> None:

@@ -20,7 +20,7 @@ import pytest
 import ultima
 from tests.e2e.hosts import ADDRESS, DaemonProcess, Hosts, complete_soon, connect_all, everywhere, new_job_name, ranks
 from tests.e2e.trainer import LARGE, STEPS
-from ultima import DaemonLost, Desync, Status, Trouble, Why
+from ultima import DaemonLost, Desync, Status, Trouble
 from ultima.admin.calls import get_receipts
 from ultima.admin.sentences import explain
 from ultima.cli.explain import decoded
@@ -261,23 +261,6 @@ def test_killed_trainer__with_a_fellow_on_its_host(four: Hosts) -> None:
         job.close()
 
 
-def test_closed_rank__is_absent_at_once(four: Hosts) -> None:
-    jobs = connect_all(four[:3])
-    assert complete_soon(jobs)
-    jobs[2].close()
-
-    def one(rank: int, job: ultima.Job) -> ultima.Receipt:
-        return job.allreduce(np.ones(1000), deadline=20)
-
-    assert until(lambda: all(r.peers[2].why is Why.ABSENT for r in everywhere(jobs[:2], one)))
-    with ends_within(0.0):
-        results = everywhere(jobs[:2], lambda _, job: job.allreduce(np.ones(10), "max", deadline=20))
-    assert [type(error) for error in results] == [ultima.RanksGone] * 2
-    assert [error.ranks for error in results] == [(2,), (2,)]
-    for job in jobs:
-        job.close()
-
-
 def test_reliable__silent_peer_is_named_at_the_deadline(four: Hosts) -> None:
     with ranks(four[:2]) as jobs:
         mine = np.ones(100)
@@ -349,8 +332,8 @@ def test_desync__world_size_at_the_join(four: Hosts) -> None:
 
 
 def test_join__missing_rank_is_named(four: Hosts) -> None:
-    with ends_within(3.0), pytest.raises(ultima.JoinTimeout) as caught:
-        ultima.connect(new_job_name(), 0, 2, four[0].socket, four[0].rendezvous, timeout="3s")
+    with ends_within(1.5), pytest.raises(ultima.JoinTimeout) as caught:
+        ultima.connect(new_job_name(), 0, 2, four[0].socket, four[0].rendezvous, timeout="1.5s")
     assert "ranks 1 of world_size 2 have not joined" in str(caught.value)
 
 

@@ -154,7 +154,7 @@ async def test_join__rendezvous_may_come_later(house: House) -> None:
 async def test_join__rendezvous_that_never_comes(house: House) -> None:
     daemon = await house.daemon()
     trainer = await house.trainer(daemon)
-    code, text = await refused(trainer, 1, 2, rendezvous="127.0.0.1:1", timeout=3.0)
+    code, text = await refused(trainer, 1, 2, rendezvous="127.0.0.1:1", timeout=1.5)
     assert code is CODE.DEADLINE_EXCEEDED and "rendezvous 127.0.0.1:1: cannot be reached" in text
     await eventually(lambda: not daemon.jobs.all(), "no job is left")
 
@@ -164,7 +164,7 @@ async def test_join__missing_ranks_are_named(house: House) -> None:
     trainers = [await house.trainer(daemon) for daemon in daemons]
     results = await asyncio.gather(
         *(
-            refused(t, r, 4, rendezvous=rendezvous(daemons[0]), timeout=3.0)
+            refused(t, r, 4, rendezvous=rendezvous(daemons[0]), timeout=1.5)
             for r, t in ((0, trainers[0]), (3, trainers[1]))
         )
     )
@@ -294,7 +294,7 @@ async def test_join__trainer_dies_while_it_waits(house: House) -> None:
         await waiting
     await eventually(lambda: not daemons[1].jobs.all(), "no job is left")
     await eventually(lambda: not daemons[0]._coordinator._forming, "the coordinator knows")
-    code, text = await refused(trainers[0], 0, 3, rendezvous=rendezvous(daemons[0]), timeout=3.0)
+    code, text = await refused(trainers[0], 0, 3, rendezvous=rendezvous(daemons[0]), timeout=1.5)
     assert code is CODE.DEADLINE_EXCEEDED and "ranks 1-2 of" in text
 
 
@@ -395,7 +395,7 @@ async def test_death__host_stays_for_a_moment_while_others_may_miss_packets_of_i
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its last op may be complete here and not there. Who comes back meanwhile finds the place as it was."""
-    monkeypatch.setattr(table, "MOURN_SECONDS", 3.0)
+    monkeypatch.setattr(table, "MOURN_SECONDS", 1.2)
     daemons = [await house.daemon(), await house.daemon()]
     trainers = await house.job(daemons)
     trainers[1].hang_up()
@@ -404,7 +404,7 @@ async def test_death__host_stays_for_a_moment_while_others_may_miss_packets_of_i
     assert engine(daemons[1]).jobs and engine(daemons[0]).path(0, 1).up
     back = await house.trainer(daemons[1])
     await back.join(1, 2, rendezvous=rendezvous(daemons[0]))
-    await asyncio.sleep(3.2)
+    await asyncio.sleep(1.4)
     assert len(engine(daemons[1]).sessions) == 1 and engine(daemons[0]).path(0, 1).absences == 0
     back.hang_up()
     await eventually(lambda: not engine(daemons[1]).jobs, "the host is free")

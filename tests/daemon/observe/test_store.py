@@ -199,7 +199,10 @@ async def test_keeper__a_disk_that_becomes_full_is_no_error_for_anyone(tmp_path:
     assert (await told(keeper))[0][-1] == "history_lost"
 
 
-async def test_keeper__a_disk_that_hangs_holds_up_neither_loop_nor_stop(tmp_path: Path) -> None:
+async def test_keeper__a_disk_that_hangs_holds_up_neither_loop_nor_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ultima.daemon.observe.keeper.STOP_SECONDS", 0.3)
     recorder, record = a_recorder()
     keeper = Keeper(tmp_path, recorder)
     keeper.start()
