@@ -1,0 +1,454 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One host's seat in the agreement on epochs: what it promised, accepted and proposes, and which epoch holds for it.
+
+The child of an epoch is one decree of Paxos among the members of that epoch. There is one kind of message, the `Word`,
+which holds all that a host has to say. A newer one replaces it, so one that is lost, doubled or overtaken does no
+harm.
+
+* A proposer *asks* for a ballot. Members *promise* it: they heed no lower one, say which child they accepted before,
+  and hold back ops from a little ahead on. Then it asks them to accept a child, which holds from the largest such op.
+* An epoch holds here when a majority of its parent's members was heard to have *accepted* it under one ballot, or to
+  hold it. Each host counts that itself; nobody need be believed.
+* A child that may have been decided, as far as those can know who promised, is proposed again, and only that one.
+* Hosts that went another way are followed if their line is the better one and enough of those that are seen tell so.
+
+Times are seconds of any clock. Nothing here waits or sends: `turn` is called on each change, and when `wake` is past.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from ultima.daemon.base.ranges import WINDOW
+from ultima.daemon.jobs.epoch import (
+    NO_BALLOT,
+    PATIENCE_S,
+    WISHES_NONE,
+    Ask,
+    Ballot,
+    Epoch,
+    Fork,
+    Member,
+    Word,
+    accepts,
+    better,
+    contrary,
+    decide,
+    may_have_been_decided,
+    quorum,
+    wants_in,
+)
+
+BRANCH_S = 1.0  # without a majority, before those who see each other go on by themselves
+BACK_S = 2.0  # for which nobody of the better line was seen, before a host that is out of it goes back to its own
+RETRY_S = 0.04  # after an attempt that failed
+REST_S = 2.0  # after a hold that ended in vain, before ops are held again; so pauses cannot add up
+SETTLE_S = 2.0  # after an epoch, before another one changes options alone
+ANSWER_S = 0.01  # that a daemon may take for an answer, beside the way there and back
+NEWS_S = 0.1  # a hold lasts for two round trips and this: both answers and the news
+REACH_OPS = 64  # what a promise may hold ahead of the proposer's own next op: hosts are few ops apart
+
+
+@dataclass(frozen=True, slots=True)
+class Here:
+    """What this host knows at the time of a turn."""
+
+    sees: frozenset[Member]
+    """The other hosts that are alive as far as it knows."""
+    next_op: int
+    margin: int = 0
+    """Ops of the next 20 ms."""
+    round_trip: float = 0.0
+    """To the host that is farthest, in seconds."""
+    opened: bool = True
+    """It has opened an op."""
+    leaving: bool = False
+    wishes: tuple[int, ...] = WISHES_NONE
+
+
+@dataclass(slots=True)
+class _Decree:
+    """The child of one epoch, as far as this host has to do with it."""
+
+    base: Epoch
+    promised: Ballot = NO_BALLOT
+    accepted: tuple[Ballot, Epoch] | None = None
+
+
+class Seat:
+    """See the module."""
+
+    def __init__(self, me: Member, first: Epoch | None, number: int, now: float) -> None:
+        """first: the epoch that the job began with; None for a host that comes to a job which is under way. number: of
+        the job's life, for the first epoch of a job whose hosts have all forgotten."""
+        self.me, self._number = me, number
+        self.words: dict[Member, Word] = {}
+        """The newest of each host, and this one's own."""
+        self.hold: tuple[int, float] | None = None
+        """The op from which ops are held back, and until when."""
+        self.wake = math.inf
+        """When `turn` is to be called, if nothing happens before."""
+        self.why = ""
+        """Why the epoch that holds came about, as far as this host knows."""
+        self.trouble = ""
+        """Why this host does not accept what is proposed."""
+        self._decree = _Decree(first) if first is not None else None
+        self._former: _Decree | None = None
+        self._votes: dict[tuple[Ballot, int], tuple[Epoch, set[Member]]] = {}
+        self._ask: Ask | None = None
+        self._asked_at = self._retry_at = self._rest_until = -math.inf
+        self._wanted: float | None = None
+        self._lonely: float | None = None
+        self._met_at = self._changed = now  # when somebody of the line that this host is out of was seen
+        self._reasons: dict[int, str] = {}
+        self._serial = 0
+        self._newest = first.number if first is not None else 0
+        self._here, self._now = Here(frozenset(), 0), now
+
+    @property
+    def epoch(self) -> Epoch | None:
+        """The newest that holds as far as this host knows."""
+        return self._decree.base if self._decree is not None else None
+
+    @property
+    def member(self) -> bool:
+        """Whether this host is in it."""
+        return self._decree is not None and self.me in self._decree.base.members
+
+    def hear(self, who: Member, word: Word) -> bool:
+        """Takes another host's word; whether it is news."""
+        known = self.words.get(who)
+        if who == self.me or (known is not None and known.serial >= word.serial):
+            return False
+        for other in [m for m in self.words if m.slot == who.slot and m != who and m != self.me]:
+            del self.words[other]
+        self.words[who] = word
+        return True
+
+    def turn(self, now: float, here: Here) -> Word:
+        """Does all that is to be done; returns what this host has to tell."""
+        self._now, self._here, self.wake = now, here, math.inf
+        self._end_hold()
+        word = self._speak()
+        while True:
+            self._answer()
+            self._count()
+            self._follow()
+            self._go_alone()
+            self._propose()
+            before, word = word, self._speak()
+            if word is before:
+                return word
+
+    # ---- words ----
+
+    def _seen(self) -> dict[Member, Word]:
+        """The words of the other hosts that are alive."""
+        return {m: word for m, word in self.words.items() if m in self._here.sees}
+
+    def _speak(self) -> Word:
+        decree, here = self._decree, self._here
+        hold = self.hold[0] if self.hold is not None else here.next_op + here.margin
+        promised = decree.promised if decree is not None else NO_BALLOT
+        old = self.words.get(self.me)
+        word = Word(
+            serial=self._serial,
+            epoch=self.epoch,
+            next_op=here.next_op,
+            sees=here.sees,
+            newest=self._newest,
+            opened=here.opened,
+            leaving=here.leaving,
+            wishes=here.wishes,
+            promised=promised,
+            hold=hold if promised != NO_BALLOT else 0,
+            accepted=decree.accepted if decree is not None else None,
+            ask=self._ask,
+        )
+        if old is not None and word.same_as(replace(old, hold=word.hold)):
+            return old
+        self._serial += 1
+        self.words[self.me] = word = replace(word, serial=self._serial)
+        return word
+
+    def _at(self, when: float) -> bool:
+        """Whether that time has come; if not, `turn` is called then."""
+        if self._now >= when:
+            return True
+        self.wake = min(self.wake, when)
+        return False
+
+    # ---- a member ----
+
+    def _answer(self) -> None:
+        """Promises and accepts."""
+        decree, self.trouble = self._decree, ""
+        if decree is None or not self.member:
+            return
+        asks = [
+            (m, w.ask) for m, w in self._peers(decree.base).items() if w.ask is not None and w.ask.ballot.slot == m.slot
+        ]
+        for m, ask in sorted(asks, key=lambda each: each[1].ballot, reverse=True):
+            if ask.ballot < decree.promised:
+                return
+            if ask.child is not None and not (decree.accepted and decree.accepted[0] == ask.ballot):
+                why = accepts(decree.base, ask.child, self.me, self._here.sees, self.words, self._here.next_op)
+                if why and ask.again and self._may_hold(ask.child):
+                    why = ""
+                if why:
+                    self.trouble = f"host {m.slot} proposes what this one does not accept: {why}"
+                    continue
+                decree.accepted = ask.ballot, ask.child
+            if ask.ballot > decree.promised:
+                decree.promised = ask.ballot
+                self._begin_hold()
+
+    def _begin_hold(self) -> None:
+        if self.hold is None and self._now >= self._rest_until:
+            until = self._now + 2 * self._here.round_trip + NEWS_S
+            self.hold = self._here.next_op + self._here.margin, until
+            self._at(until)
+
+    def _end_hold(self) -> None:
+        if self.hold is not None and self._at(self.hold[1]):
+            self.hold, self._rest_until = None, self._now + REST_S
+
+    def _peers(self, base: Epoch) -> dict[Member, Word]:
+        """The members that are seen, this one included, and hold the same epoch: its child is theirs to decide."""
+        return {
+            m: w
+            for m, w in self.words.items()
+            if m in base.members
+            and (m == self.me or m in self._here.sees)
+            and w.epoch is not None
+            and w.epoch.id == base.id
+        }
+
+    def _may_hold(self, child: Epoch) -> bool:
+        """Whether the child may have been decided, by what this host heard itself."""
+        assert self._decree is not None
+        base = self._decree.base
+        unheard = [m for m in base.members if m != self.me and m not in self._here.sees]
+        return may_have_been_decided(base, self._acceptors(child) | self._holders(child), unheard)
+
+    # ---- what holds ----
+
+    def _holders(self, child: Epoch) -> set[Member]:
+        return {m for m, w in self._seen().items() if w.epoch is not None and w.epoch.id == child.id}
+
+    def _count(self) -> None:
+        """Counts who accepted what, and takes the child that is decided."""
+        if self._decree is None:
+            return
+        base = self._decree.base
+        for m, word in self._peers(base).items():
+            if word.accepted is not None and word.accepted[1].parent == base.id:
+                ballot, child = word.accepted
+                self._votes.setdefault((ballot, child.id), (child, set()))[1].add(m)
+        for child in self._held_children(base):
+            # It is decided, says who holds it; under which ballots it was accepted does not matter then.
+            if quorum(base, self._holders(child) | self._acceptors(child)):
+                self._take(child)
+                return
+            if self.member and self._may_hold(child):
+                self._decree.accepted = self._decree.promised, child
+        for child, voters in self._votes.values():
+            if quorum(base, voters):
+                self._take(child)
+                return
+
+    def _held_children(self, base: Epoch) -> list[Epoch]:
+        epochs = {w.epoch.id: w.epoch for w in self._seen().values() if w.epoch is not None}
+        return [epoch for epoch in epochs.values() if epoch.parent == base.id and epoch.line == base.line]
+
+    def _acceptors(self, child: Epoch) -> set[Member]:
+        return {m for (_, number), (_, voters) in self._votes.items() if number == child.id for m in voters}
+
+    def _follow(self) -> None:
+        """Takes what others hold, if it is better and enough of them tell so."""
+        seen = {m: w.epoch for m, w in self._seen().items() if w.epoch is not None}
+        told = {epoch.id: epoch for epoch in seen.values()}
+        best: tuple[int, Epoch] | None = None
+        for epoch in told.values():
+            tellers = [m for m, other in seen.items() if other.id == epoch.id]
+            if not any(m in epoch.members for m in tellers):
+                continue  # those who are out of it only say what was
+            tell = len(tellers)
+            against = sum(m in other.members and contrary(other, epoch) for m, other in seen.items())
+            if self._is_our_branch(epoch) or (self._goes_beyond(epoch) and (tell > against or tell >= max(2, against))):
+                best = max(filter(None, (best, (tell, epoch))), key=lambda each: each[0])
+        if best is not None:
+            self._take(best[1])
+        elif self._decree is not None and not self.member:
+            self._go_back(seen)
+
+    def _goes_beyond(self, epoch: Epoch) -> bool:
+        """Whether an epoch is to be preferred to the one that holds here, and near enough to be believed."""
+        if self.me in epoch.members and epoch.number <= self._newest:
+            return False  # its number is to be above all that were in use here
+        if self.epoch is None:
+            return True
+        near = epoch.number <= self.epoch.number + WINDOW and epoch.start <= self._here.next_op + WINDOW
+        return near and epoch.id != self.epoch.id and better(epoch, self.epoch)
+
+    def _go_back(self, seen: dict[Member, Epoch]) -> None:
+        """To what this host gave up for a better line, if anything, when nobody of that line is left."""
+        assert self._decree is not None
+        line = self._decree.base.line
+        if self._here.leaving or any(m in epoch.members and epoch.line == line for m, epoch in seen.items()):
+            self._met_at = self._now
+        if self._at(self._met_at + BACK_S):
+            self._decree, self._former = self._former, None
+            self._begun("nobody of the better line is left")
+
+    def _take(self, epoch: Epoch) -> None:
+        """An epoch holds."""
+        why = self._reasons.get(epoch.id, "")
+        if self.me not in epoch.members:
+            if self.member:
+                self._former = self._decree
+            self._met_at = self._now
+        else:
+            self._former, self._newest = None, epoch.number
+        self._decree = _Decree(epoch)
+        self._begun(why)
+
+    def _begun(self, why: str) -> None:
+        self.why = why
+        self._votes.clear()
+        self._reasons.clear()
+        self._ask = self._wanted = self._lonely = self.hold = None
+        self._changed = self._now
+
+    # ---- without a majority ----
+
+    def _base(self) -> Epoch | None:
+        """The epoch that this host is in."""
+        return self._decree.base if self._decree is not None and self.member else None
+
+    def _alone(self) -> bool:
+        """Whether this host sees no majority that holds its epoch; or is in none, and sees nobody who is in one."""
+        base = self._base()
+        if base is not None:
+            return not quorum(base, {*self._peers(base), self.me})
+        seen = self._seen().items()
+        return self._former is None and all(w.epoch is None or m not in w.epoch.members for m, w in seen)
+
+    def _company(self) -> list[Member]:
+        """Those who would go on together, the oldest first; where nobody is a member, all who want to be."""
+        base = self._base()
+        if base is None:
+            return sorted({self.me, *(m for m, w in self._seen().items() if wants_in(m, w))})
+        return [m for m in base.members if m == self.me or m in self._peers(base)]
+
+    def _is_our_branch(self, epoch: Epoch) -> bool:
+        """Whether a host that has no majority is to be in this branch: the oldest of its company made it."""
+        base = self._base()
+        parent, line = (base.id, base.line) if base is not None else (self._number, ())
+        made = self.me in epoch.members and epoch.parent == parent and epoch.line[:-1] == line and epoch.line != line
+        return made and self._lonely is not None and epoch.line[-1].maker == self._company()[0]
+
+    def _go_alone(self) -> None:
+        """Makes a branch of the hosts that see each other."""
+        if self._here.leaving or not self._alone():
+            self._lonely = None
+            return
+        self._lonely = self._now if self._lonely is None else self._lonely
+        base, company = self._base(), self._company()
+        if company[0] != self.me or not self._at(self._lonely + (BRANCH_S if base is not None else BACK_S)):
+            return
+        start = max([self._here.next_op, *(w.next_op for m, w in self.words.items() if m in company)]) + 1
+        fork, line = (base.number + 1, base.line) if base is not None else (0, ())  # any line that went on is better
+        owners = base.owners.intersection(company) if base is not None else frozenset()
+        branch = Epoch(
+            max(self.words[m].newest for m in company) + 1,
+            base.id if base is not None else self._number,
+            start,
+            tuple(company),
+            owners or frozenset(company),
+            (*line, Fork(len(company), fork, self.me)),
+            base.options if base is not None else WISHES_NONE,
+        )
+        self._reasons[branch.id] = "no majority of its hosts was seen for a second: these go on by themselves"
+        self._take(branch)
+
+    # ---- a proposer ----
+
+    def _propose(self) -> None:
+        """Asks for the child that this host wants, step by step."""
+        decree = self._decree
+        if decree is None or not self.member or self._here.leaving or self._lonely is not None:
+            self._ask = self._wanted = None
+            return
+        base, peers = decree.base, self._peers(decree.base)
+        if self._ask is not None and (
+            decree.promised > self._ask.ballot or any(w.promised > self._ask.ballot for w in peers.values())
+        ):
+            self._give_up()
+        if self._ask is not None:
+            self._go_on(self._ask, base, peers)
+            return
+        waited = self._now - self._wanted if self._wanted is not None else 0.0
+        want, _ = self._want(base, waited)
+        doubt = want is not None or self._want(base, math.inf)[0] is not None
+        self._wanted = (self._now if self._wanted is None else self._wanted) if doubt else None
+        if self._wanted is None:
+            return
+        if want is None:
+            self._at(self._wanted + PATIENCE_S)
+            return
+        elder = [m for m in base.members if m in self._here.sees or m == self.me].index(self.me)
+        only_options = (
+            {*want.members} == {*base.members} and want.owners == base.owners and want.options != base.options
+        )
+        ready = max(
+            self._wanted + PATIENCE_S * elder, self._retry_at, self._changed + SETTLE_S if only_options else 0.0
+        )
+        if self._at(ready):
+            newest = max(decree.promised.round, *(w.promised.round for w in peers.values()), 0)
+            self._ask, self._asked_at = Ask(Ballot(newest + 1, self.me.slot)), self._now
+
+    def _want(self, base: Epoch, waited: float, start: int = 0) -> tuple[Epoch | None, str]:
+        return decide(base, self.me, self._here.sees, {**self._seen(), self.me: self.words[self.me]}, waited, start)
+
+    def _give_up(self) -> None:
+        self._ask, self._retry_at = None, self._now + RETRY_S * (1 + self.me.slot % 8 / 8)
+
+    def _go_on(self, ask: Ask, base: Epoch, peers: dict[Member, Word]) -> None:
+        answer_s = ANSWER_S + 2 * self._here.round_trip
+        if ask.child is not None:
+            if self._at(self._asked_at + 2 * answer_s):
+                self._give_up()
+            return
+        promises = {m: w for m, w in peers.items() if w.promised == ask.ballot}
+        if promises.keys() != peers.keys() and not self._at(self._asked_at + answer_s):
+            return
+        child, again = self._child(base, promises)
+        if child is None:
+            self._give_up()
+            return
+        self._ask, self._asked_at = Ask(ask.ballot, child, again), self._now
+        self._at(self._asked_at + 2 * answer_s)
+
+    def _child(self, base: Epoch, promises: dict[Member, Word]) -> tuple[Epoch | None, bool]:
+        """What is proposed to those who promised, and whether it may have been decided before; None: nothing now."""
+        if not quorum(base, promises):
+            return None, False
+        before = [w.accepted for w in promises.values() if w.accepted is not None]
+        if before:
+            newest = max(before, key=lambda each: each[0])[1]
+            told = [m for m, w in promises.items() if w.accepted is not None and w.accepted[1].id == newest.id]
+            if may_have_been_decided(base, told, [m for m in base.members if m not in promises]):
+                return newest, True
+        waited = self._now - (self._wanted if self._wanted is not None else self._now)
+        behind = [m for m, w in promises.items() if w.next_op < base.start]
+        beyond = [m for m, w in promises.items() if w.next_op > base.start]
+        if behind and beyond and waited < 2 * PATIENCE_S:
+            return None, False  # soon two entries are enough for each: the epoch that holds, and its child
+        reach = self._here.next_op + 2 * self._here.margin + REACH_OPS
+        start = base.start if behind and not beyond else max(min(w.hold, reach) for w in promises.values())
+        child, why = self._want(base, waited, max(start, base.start))
+        if child is not None:
+            self._reasons[child.id] = why
+        return child, False

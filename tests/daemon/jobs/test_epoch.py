@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rules by which epochs are decided, one by one. `test_epoch_model.py` tries them all together."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ultima.daemon.jobs.decree import BRANCH_S, NEWS_S, REST_S, Here, Seat
+from ultima.daemon.jobs.epoch import Ask, Ballot, Epoch, Fork, Member, Word, accepts, better, contrary, decide, quorum
+
+A, B, C, D, E = (Member(slot, 7) for slot in range(5))
+ROOT = Epoch(0, 99, 0, (A, B, C), frozenset((A, B, C)))
+
+
+def child(base: Epoch, *members: Member, start: int = 10, **fields: object) -> Epoch:
+    owners = base.owners & {*members} or frozenset(members)
+    made = Epoch(base.number + 1, base.id, start, members, owners, base.line)
+    return replace(made, **fields)  # type: ignore[arg-type]
+
+
+def word(serial: int, epoch: Epoch | None, *sees: Member, **fields: object) -> Word:
+    return replace(Word(serial, epoch, 5, frozenset(sees)), **fields)  # type: ignore[arg-type]
+
+
+def test_quorum__is_more_than_half_or_the_half_with_the_oldest() -> None:
+    four = replace(ROOT, members=(C, A, B, D), owners=frozenset((A,)))
+    assert quorum(ROOT, [A, B])
+    assert not quorum(ROOT, [A, D, E]), "others do not count"
+    assert quorum(four, [C, D]), "C is the oldest, whatever its slot"
+    assert not quorum(four, [A, B])
+
+
+def test_id__names_all_that_an_epoch_says() -> None:
+    others = [
+        replace(ROOT, number=1), replace(ROOT, parent=98), replace(ROOT, start=1), replace(ROOT, members=(B, A, C)),
+        replace(ROOT, owners=frozenset((A, B))), replace(ROOT, line=(Fork(2, 1, A),)),
+        replace(ROOT, options=(1, 0, 0, 0)),
+        replace(ROOT, members=(A, B, Member(2, 8)), owners=frozenset((A, B))),
+    ]  # fmt: skip
+    assert len({epoch.id for epoch in (ROOT, *others)}) == 9
+    assert replace(ROOT).id == ROOT.id < 2**64
+
+
+def test_better__prefers_the_trunk_that_has_gone_on_and_never_what_its_own_comes_from() -> None:
+    branch = Epoch(1, ROOT.id, 0, (C,), frozenset((C,)), (Fork(1, 1, C),))
+    heavier = Epoch(1, ROOT.id, 0, (A, B), frozenset((A, B)), (Fork(2, 1, A),))
+    later = replace(branch, number=9)
+    assert better(branch, ROOT), "it comes from there"
+    assert not better(ROOT, later), "a word from before the fork is only old"
+    assert better(child(ROOT, A, B), later)
+    assert better(heavier, later)
+    assert not better(later, heavier), "weights at the fork count, not who is further"
+    assert contrary(ROOT, branch)
+    assert not contrary(later, child(ROOT, A, B)), "who is on the branch is to leave it itself"
+
+
+def test_decide__puts_out_whom_nobody_sees_and_says_why() -> None:
+    words = {A: word(1, ROOT, B), B: word(1, ROOT, A)}
+    new, why = decide(ROOT, A, frozenset((B,)), words, 0.0, 12)
+    assert new is not None
+    assert (new.number, new.members, new.owners, new.start) == (1, (A, B), frozenset((A, B)), 12)
+    assert why == "host 2 is gone"
+    words[B] = word(1, ROOT, A, C)
+    assert decide(ROOT, A, frozenset((B,)), words, 9.0, 12) == (None, ""), "one of two sees it: no majority is blind"
+
+
+def test_decide__one_voice_holds_a_dead_host_for_a_while_only() -> None:
+    five = replace(ROOT, members=(A, B, C, D, E), owners=frozenset((A, B, C, D, E)))
+    sees = frozenset((B, C, D))
+    words = {
+        A: word(1, five, B, C, D),
+        B: word(1, five, A, C, D),
+        C: word(1, five, A, B, D),
+        D: word(1, five, A, B, C, E),
+    }
+    assert decide(five, A, sees, words, 0.0, 9)[0] is None
+    new, why = decide(five, A, sees, words, 1.0, 9)
+    assert new is not None
+    assert (new.members, why) == ((A, B, C, D), "host 4 is gone")
+
+
+def test_decide__who_comes_back_is_a_member_at_once_and_an_owner_after_an_op() -> None:
+    again = Member(2, 8)
+    words = {A: word(1, ROOT, B, again), B: word(1, ROOT, A, again), again: word(1, None, A, B, opened=False)}
+    new, why = decide(ROOT, A, frozenset((B, again)), words, 0.0, 9)
+    assert new is not None
+    assert (new.members, new.owners, why) == ((A, B, again), frozenset((A, B)), "host 2 is gone, host 2 comes in")
+    words[again] = word(2, new, A, B, opened=True)
+    whole, why = decide(new, A, frozenset((B, again)), words, 0.0, 9)
+    assert whole is not None
+    assert (whole.owners, why) == (frozenset((A, B, again)), "host 2 owns a shard")
+
+
+def test_decide__an_option_is_what_the_one_wishes_who_wishes_most() -> None:
+    words = {m: word(1, ROOT, A, B, C, wishes=(int(m == B), 0, 0, 0)) for m in (A, B, C)}
+    new, why = decide(ROOT, A, frozenset((B, C)), words, 0.0, 9)
+    assert new is not None
+    assert (new.options, why) == ((1, 0, 0, 0), "option 0 becomes 1")
+
+
+@pytest.mark.parametrize(
+    "made, why",
+    [
+        (child(ROOT, A, B), "host 2 is seen here"),
+        (child(ROOT, A, B, C, parent=5), "parent = 0000000000000005: allowed: "),
+        (child(ROOT, A, B, C, number=0), "number = 0: allowed: 1 to 1048576"),
+        (child(ROOT, A, B, C, line=(Fork(1, 1, A),)), "on its line"),
+        (child(ROOT, A, B, C, owners=frozenset((D,))), "owners: allowed: one or more of the members"),
+        (child(ROOT, A, B, C, owners=frozenset()), "owners: allowed: one or more of the members"),
+        (child(ROOT, A, B, C, start=2**30), "start = 1073741824: allowed: 0 to "),
+        (child(ROOT, A, B, C, Member(0, 8)), "members: allowed: one or more, each slot once"),
+    ],
+)
+def test_accepts__says_why_not(made: Epoch, why: str) -> None:
+    assert why in accepts(ROOT, made, A, frozenset((B, C)), {}, 5)
+
+
+def test_accepts__a_host_leaves_when_it_says_so_or_nobody_here_sees_it() -> None:
+    assert accepts(ROOT, child(ROOT, A, B), A, frozenset((B,)), {}, 5) == ""
+    assert accepts(ROOT, child(ROOT, A, B), A, frozenset((B, C)), {C: word(1, ROOT, leaving=True)}, 5) == ""
+
+
+def proposing(base: Epoch, others: list[Member], **said: object) -> Seat:
+    """The oldest member's seat, which wants a host out that nobody sees and has asked for promises; what the others say
+    when they give theirs."""
+    seat, here = Seat(A, base, 99, 0.0), Here(frozenset(others), 5, round_trip=0.001)
+    for m in others:
+        seat.hear(m, word(1, base, *({A, *others} - {m})))
+    asked = seat.turn(0.0, here)
+    assert asked.ask == Ask(Ballot(1, 0)), "it asks for promises first"
+    for m in others:
+        given = {name: value[m] for name, value in said.items() if m in value}  # type: ignore[operator, index]
+        seat.hear(m, word(2, base, *({A, *others} - {m}), promised=Ballot(1, 0), hold=20, **given))
+    seat.turn(0.001, here)
+    return seat
+
+
+def test_seat__proposes_what_may_have_been_decided_and_only_that() -> None:
+    """C died after B had accepted its child, and may have told that it accepted it too: two of three. Who forgets that
+    can make a second child of one epoch. Random worlds do not find it: the next proposal is late, or the same."""
+    before = child(ROOT, A, B, C, start=7, options=(1, 0, 0, 0))
+    seat = proposing(ROOT, [B], accepted={B: (Ballot(1, 2), before)})
+    assert seat.words[A].ask == Ask(Ballot(1, 0), before, True)
+
+
+def test_seat__is_free_where_nothing_can_have_been_decided() -> None:
+    """B alone accepted a child, of five hosts of which four have promised: it was never decided."""
+    five = replace(ROOT, members=(A, B, C, D, E), owners=frozenset((A, B, C, D, E)))
+    before = child(five, A, B, C, D, E, start=7, options=(1, 0, 0, 0))
+    seat = proposing(five, [B, C, D], accepted={B: (Ballot(1, 4), before)})
+    ask = seat.words[A].ask
+    assert ask is not None
+    assert ask.child is not None
+    assert (ask.child.members, ask.again, ask.child.start) == ((A, B, C, D), False, 20), "from the largest hold on"
+
+
+def test_seat__of_two_that_were_accepted_the_newer_ballot_counts() -> None:
+    older, newer = (child(ROOT, A, B, C, start=7, options=(n, 0, 0, 0)) for n in (1, 2))
+    seat = Seat(A, ROOT, 99, 0.0)
+    seat._decree.accepted = Ballot(1, 1), older  # type: ignore[union-attr]
+    here = Here(frozenset((B,)), 5, round_trip=0.001)
+    seat.hear(B, word(1, ROOT, A))
+    ballot = seat.turn(0.0, here).ask.ballot  # type: ignore[union-attr]
+    seat.hear(B, word(2, ROOT, A, promised=ballot, accepted=(Ballot(2, 2), newer)))
+    seat.turn(0.001, here)
+    assert seat.words[A].ask == Ask(ballot, newer, True)
+
+
+def test_seat__counts_who_accepted_itself() -> None:
+    """No proposer's word is needed: a majority of the parent's members under one ballot, and not under two."""
+    new = child(ROOT, A, B)
+    seat, here = Seat(A, ROOT, 99, 0.0), Here(frozenset((B, C)), 5)
+    seat.hear(B, word(1, ROOT, A, C, promised=Ballot(1, 1), accepted=(Ballot(1, 1), new)))
+    seat.hear(C, word(1, ROOT, A, B, promised=Ballot(2, 2), accepted=(Ballot(2, 2), new)))
+    seat.turn(0.0, here)
+    assert seat.epoch is ROOT
+    seat.hear(C, word(2, ROOT, A, B, promised=Ballot(2, 2), accepted=(Ballot(1, 1), new)))
+    seat.turn(0.0, here)
+    assert seat.epoch == new
+
+
+def test_seat__a_hold_ends_by_itself_and_is_not_repeated_at_once() -> None:
+    seat, here = Seat(B, ROOT, 99, 0.0), Here(frozenset((A, C)), 5, margin=2, round_trip=0.01)
+    seat.hear(A, word(1, ROOT, B, C, ask=Ask(Ballot(1, 0))))
+    seat.turn(0.0, here)
+    assert seat.hold == (7, pytest.approx(0.02 + NEWS_S))
+    assert seat.words[B].hold == 7
+    assert seat.wake == seat.hold[1]
+    seat.turn(0.2, here)
+    assert seat.hold is None
+    for serial, at, held in ((2, 0.3, False), (3, 0.3 + REST_S, True)):
+        seat.hear(A, word(serial, ROOT, B, C, ask=Ask(Ballot(serial, 0))))
+        seat.turn(at, here)
+        assert seat.words[B].promised == Ballot(serial, 0), "it promises all the same"
+        assert (seat.hold is not None) is held
+
+
+def test_seat__the_younger_of_two_waits_and_goes_on_by_itself() -> None:
+    two = replace(ROOT, members=(A, B), owners=frozenset((A, B)))
+    old, young = Seat(A, two, 99, 0.0), Seat(B, two, 99, 0.0)
+    nobody = Here(frozenset(), 5)
+    for _ in range(3):
+        old.turn(0.0, nobody)
+    assert old.epoch is not None
+    assert (old.epoch.members, old.epoch.line) == ((A,), ())
+    young.turn(0.0, nobody)
+    young.turn(BRANCH_S / 2, nobody)
+    assert young.epoch is two
+    assert young.wake == BRANCH_S
+    young.turn(BRANCH_S, nobody)
+    assert young.epoch is not None
+    assert (young.epoch.members, young.epoch.line) == ((B,), (Fork(1, 1, B),))
+    young.hear(A, word(9, old.epoch))
+    young.turn(BRANCH_S + 1, Here(frozenset((A,)), 5))
+    assert young.epoch == old.epoch, "the trunk has gone on past the fork"
+    assert not young.member, "so it comes in as a host that was away does"
+
+
+def test_seat__one_word_of_another_epoch_is_not_believed_against_an_honest_one() -> None:
+    """A liar tells of an epoch that nobody decided; another host that is seen tells what this one knows."""
+    false = child(ROOT, A, C, number=50)
+    seat, here = Seat(A, ROOT, 99, 0.0), Here(frozenset((B, C)), 5)
+    seat.hear(B, word(1, ROOT, A, C))
+    seat.hear(C, word(1, false, A, B))
+    seat.turn(0.0, here)
+    assert seat.epoch is ROOT
+    guest = Seat(Member(0, 8), None, 99, 0.0)
+    guest.hear(B, word(1, ROOT, C))
+    guest.hear(C, word(1, false, B))
+    guest.turn(0.0, here)
+    assert guest.epoch is None, "one says this, one says that"
+
+
+def test_seat__an_older_word_is_no_news() -> None:
+    seat = Seat(A, ROOT, 99, 0.0)
+    assert seat.hear(B, word(5, ROOT))
+    assert not seat.hear(B, word(5, ROOT))
+    assert not seat.hear(B, word(4, ROOT))
+    assert not seat.hear(A, word(9, ROOT)), "nor is what somebody else says in its name"
+    assert seat.hear(Member(1, 8), word(1, None))
+    assert B not in seat.words, "of one host only the newest life"
