@@ -45,10 +45,10 @@ static void memory__is_what_can_be_touched(void)
         {2, 1, UT_TAR, UT_POLICY_SOLO, 32, 0},          /* */
         {2, 1, UT_RING, UT_POLICY_NONE, 16, 0},         /* which is TAR's alone */
         {8, 1, UT_PS, UT_POLICY_NONE, 16, 0},           /* */
-        /* Deterministic: of three hosts and more, what comes is kept until a shard is folded. */
-        {2, 1, UT_TAR, UT_POLICY_NONE, 16 + 11, UT_DETERMINISTIC_YES},
-        {3, 1, UT_TAR, UT_POLICY_NONE, 16 + 11 + 8, UT_DETERMINISTIC_YES},
-        {8, 1, UT_TAR, UT_POLICY_NONE, 16 + 11 + 8, UT_DETERMINISTIC_YES},
+        /* Deterministic: no blocks; of three hosts and more, what comes is kept until a shard is folded. */
+        {2, 1, UT_TAR, UT_POLICY_NONE, 16 + 8, UT_DETERMINISTIC_YES},
+        {3, 1, UT_TAR, UT_POLICY_NONE, 16 + 8 + 8, UT_DETERMINISTIC_YES},
+        {8, 1, UT_TAR, UT_POLICY_NONE, 16 + 8 + 8, UT_DETERMINISTIC_YES},
         {8, 1, UT_RING, UT_POLICY_NONE, 16 + 8, UT_DETERMINISTIC_YES},
         {8, 1, UT_PS, UT_POLICY_NONE, 16 + 7 * 8, UT_DETERMINISTIC_YES}, /* on the server */
     };
