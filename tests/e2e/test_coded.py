@@ -67,15 +67,6 @@ def test_coded__a_rank_is_late_and_gets_the_result(four: Hosts) -> None:
             assert give(jobs[3], step).slot is Slot.NULL, "the step went on without it"
 
 
-def test_coded__both_replicas_are_late_and_the_same_gradient_is_given_again(four: Hosts) -> None:
-    with ranks(four, options=Options(**PLAN.options())) as jobs:
-        failed = everywhere(jobs[:2], lambda _, job: give(job, 0, deadline=0.4))
-        for error in failed:
-            assert isinstance(error, (DeadlineExceeded, RanksGone)), error
-            assert "coded, step 0" in str(error)
-        outcomes(everywhere(jobs[:3], lambda _, job: give(job, 0)))
-
-
 def test_coded__a_host_is_killed_and_then_the_other_of_its_group(daemons: Daemons) -> None:
     hosts = daemons(4)
     jobs = connect_all(hosts, options=Options(**PLAN.options()), reconnect=False)
@@ -201,56 +192,6 @@ def test_coded__a_gift_of_another_step_gets_into_no_sum(four: Hosts) -> None:
         assert isinstance(told, (DeadlineExceeded, RanksGone)) and "coded" in str(told), told
         outcomes([each for each in found if not isinstance(each, ultima.Behind)])
         outcomes(everywhere(jobs, lambda _, job: give(job, 13)))
-
-
-def test_coded__a_linear_code_over_three_hosts(four: Hosts) -> None:
-    """Two of three ranks have the sum, whichever they are, and then the third gets it; all have the same bytes."""
-    plan = Plan(3, stragglers=1)
-    points = np.random.default_rng(5).standard_normal((3, COUNT))
-
-    def part(job: Job, step: int) -> tuple[Receipt, Any]:
-        rows = plan.allocation(job.rank, 3)
-        array = np.sum([(points[row[0] : row[1]] * (row[2] * (step + 1))).sum(axis=0) for row in rows], axis=0)
-        array = array.astype(np.float32)
-        return job.coded(plan).reduce(array, step, deadline=5), array
-
-    assert plan.code == "linear"
-    with ranks(four[:3], options=Options(**plan.options())) as jobs:
-        for step in range(4):
-            late = step % 3
-            found = outcomes(everywhere(jobs[:late] + jobs[late + 1 :], lambda _, job, step=step: part(job, step)))
-            result = jobs[late].coded().wait(step, deadline=5, out=np.empty(COUNT, np.float32))
-            whole = points.sum(axis=0) * (step + 1)
-            for receipt, array in [*found, (result.receipt, np.asarray(result.array))]:
-                assert receipt.exact and receipt.complete and receipt.step == step and receipt.residual == 0
-                assert np.linalg.norm(array - whole) < 4e-6 * np.linalg.norm(whole)
-                assert array.tobytes() == found[0][1].tobytes()
-
-
-def test_coded__a_tree_of_three_under_a_master(four: Hosts) -> None:
-    """Two of three workers have the sum, whichever they are; the third and the master, which give nothing, get it."""
-    plan = Plan(3, stragglers=1, children=3)
-    points = np.random.default_rng(6).standard_normal((3, COUNT))
-
-    def part(job: Job, step: int) -> tuple[Receipt, Any]:
-        rows = plan.allocation(job.rank, 3)
-        array = np.sum([(points[row[0] : row[1]] * (row[2] * (step + 1))).sum(axis=0) for row in rows], axis=0)
-        array = array.astype(np.float32)
-        return job.coded(plan).reduce(array, step, deadline=5), array
-
-    with ranks(four, options=Options(**plan.options())) as jobs:
-        for step in range(4):
-            late = 1 + step % 3
-            there = [job for job in jobs[1:] if job.rank != late]
-            found = outcomes(everywhere(there, lambda _, job, step=step: part(job, step)))
-            for rank in (0, late):
-                result = jobs[rank].coded().wait(step, deadline=5, out=np.empty(COUNT, np.float32))
-                found.append((result.receipt, np.asarray(result.array)))
-            whole = points.sum(axis=0) * (step + 1)
-            for receipt, array in found:
-                assert receipt.exact and receipt.complete and receipt.step == step and set(receipt.late) <= {late}
-                assert np.linalg.norm(array - whole) < 4e-6 * np.linalg.norm(whole)
-                assert array.tobytes() == found[0][1].tobytes()
 
 
 def test_coded__a_tree_needs_its_master_and_no_estimate(four: Hosts) -> None:

@@ -47,46 +47,9 @@ def together(jobs: list[Job]) -> int:
             return ops.pop()
 
 
-def arrived(job: Job, before: int) -> Callable[[], bool]:
-    """Whether another call of this rank than those `before` is with its engine."""
-    return lambda: job._connection.session._next_seq > before
-
-
 def heard(job: Job) -> Callable[[], bool]:
     """Whether its engine has taken in all that this rank has said. A call elsewhere may be quicker."""
     return lambda: all(answers.submissions_taken == said.head for said, answers in rings_of(job))
-
-
-def test_figure_7(four: Hosts) -> None:
-    """docs/papers.md, section 2.6. P1 gives 4, P0 misses it and keeps 6; 6 + 10 go with P1's 8. Then once more, P0
-    absent twice.
-    """
-    said = Options(policy="majority", policy_seed=seed_of(2, [1, 1, 1, 1]))
-    with ranks(four[:2], options=said) as (late, first):
-        value, receipt = reduce(first, 4)
-        assert (value, receipt.status, receipt.contributors) == (2.0, Status.COMPLETE, (1,))
-        assert (receipt.initiator, receipt.slot, receipt.included) == ((1,), Slot.FRESH, 1)
-        assert until(lambda: late._connection.session.words().results == 1)
-        value, receipt = reduce(late, 6)
-        assert (value, receipt.op_seq, receipt.slot, receipt.kept) == (2.0, 0, Slot.NULL, True)
-        before = late._connection.session._next_seq
-
-        def work(rank: int, job: Job) -> tuple[float, Receipt]:
-            if rank == 1:
-                assert until(arrived(late, before)) and until(heard(late))
-            return reduce(job, (10, 8)[rank])
-
-        (mine, late_receipt), (theirs, receipt) = everywhere((late, first), work)
-        assert mine == theirs == 12.0
-        assert (late_receipt.stale_steps, late_receipt.fresh, late_receipt.slot) == ({0: 0}, (1,), Slot.STALE)
-        assert receipt.stale_steps == {0: 0} and late.partial().pending == ()
-
-        assert reduce(first, 4)[0] == 2.0
-        assert until(lambda: late._connection.session.words().results == 3)
-        assert reduce(late, 6)[1].kept
-        value, receipt = reduce(first, 8)
-        assert (value, receipt.stale, receipt.contributors) == (7.0, (0,), (0, 1)), "6 came along by itself"
-        assert late.partial().pending == ()
 
 
 def test_solo__a_rank_that_never_calls(four: Hosts) -> None:
@@ -182,108 +145,6 @@ def test_every_gradient_is_in_one_op(four: Hosts, policy: str) -> None:
         waiting = sum(job.partial()._pending[0].array[0] for job in jobs if job.partial().pending)
         given = sum(3**rank * step for rank in range(world) for step in range(1, steps + 1))
         assert sum(ops.values()) + waiting + sum(alone) == given, f"seed {seed}"
-
-
-def test_rna__one_thread_computes_while_another_communicates(four: Hosts) -> None:
-    """The weights of docs/papers.md, section 3.5, over real slots: while no op comes three gradients become one. Then
-    both threads at once.
-    """
-    said = Options(policy="quorum", quorum=2, eta=3)
-    with ranks(four[:2], options=said) as (job, other):
-        mine = job.partial(local_reduce="weighted", divisor="none")
-        theirs = other.partial(local_reduce="weighted", divisor="none")
-        first = together([job, other])
-        for step, value in ((5, 1.0), (7, 2.0), (8, 3.0), (10, 4.0)):
-            mine.give(np.full(COUNT, value), first + step)
-        assert mine.pending == (first + 7, first + 8, first + 10) and mine.poll() is None
-        theirs.give(np.zeros(COUNT))
-        result = mine.wait()
-        assert result is not None and result.receipt.peers[0].oldest_step == first + 7 and result.receipt.eta == 3
-        np.testing.assert_allclose(result.array, 24 / 7, rtol=1e-15)
-        steps, seen, before = 200, [0, 0], [mine.step, theirs.step]
-
-        def work(rank: int, face: ultima.Partial) -> int:
-            done = threading.Event()
-
-            def communicate() -> None:
-                while not done.is_set():
-                    if face.wait(deadline="50ms") is not None:
-                        seen[rank] += 1
-
-            thread = threading.Thread(target=communicate)
-            thread.start()
-            for _ in range(steps):
-                face.give(np.ones(COUNT))
-            done.set()
-            thread.join()
-            return face.step
-
-        assert everywhere([mine, theirs], work) == [step + steps for step in before]
-        assert min(seen) > 0
-
-        newest: list[ultima.Result | None] = []
-
-        def at_rest() -> bool:
-            # The threads that communicate stop when all is given, not when all ops have ended.
-            nonlocal newest
-            newest = [face.poll(-1) for face in (mine, theirs)]
-            return mine.newest == theirs.newest and not (mine.pending and theirs.pending)
-
-        assert until(at_rest), "two that have given make a quorum, and each has what it yields"
-        one, same = newest
-        assert one is not None and same is not None
-        np.testing.assert_array_equal(one.array, same.array)
-
-
-def test_slow_rank__is_dragged_through_50_ops_and_catches_up(four: Hosts) -> None:
-    said = Options(policy="solo", tau=255)
-    with ranks(four[:2], options=said) as (slow, fast):
-        for step in range(50):
-            assert reduce(fast, step)[1].op_seq == step
-        assert until(lambda: slow._connection.session.words().results == 50)
-        for _ in range(50):
-            value, receipt = reduce(slow, 1.0)
-            assert (value, receipt.op_seq, receipt.kept) == (24.5, 49, True), "no op is started by one that is behind"
-        assert slow.partial().pending == tuple(range(50))
-        value, receipt = reduce(slow, 1.0)
-        assert (value, receipt.op_seq, receipt.stale_steps, receipt.slot) == (25.5, 50, {0: 0}, Slot.STALE)
-
-
-def test_sticky__is_in_every_op_until_it_is_replaced(four: Hosts) -> None:
-    with ranks(four[:2], options=Options(policy="solo", tau=255)) as (server, client):
-        models, gradients = server.partial(divisor="none"), client.partial(divisor="none")
-        models.give(np.full(COUNT, 100.0), sticky=True)
-        assert models.wait() is not None
-        for value in (1.0, 2.0, 3.0):
-            gradients.give(np.full(COUNT, value))
-            result = gradients.wait(max(gradients.newest, 0))
-            assert result is not None and set(result.array) == {100.0 + value}
-        models.give(np.full(COUNT, 200.0), sticky=True)
-        result = models.wait(3)
-        assert result is not None and set(result.array) == {200.0}
-
-
-def test_too_few__the_call_ends_by_its_deadline_with_its_own(four: Hosts) -> None:
-    with ranks(four[:2], options=Options(policy="quorum", quorum=2)) as (job, other):
-        together([job, other])
-        with ends_within(0.3):
-            value, receipt = reduce(job, 5.0, deadline="300ms")
-        assert (value, receipt.status, receipt.included, receipt.contributors) == (5.0, Status.INSUFFICIENT, 0, (0,))
-        assert job.partial().pending == ()
-        results = everywhere((job, other), lambda rank, each: reduce(each, 1.0 + rank))
-        assert [value for value, _ in results] == [1.5, 1.5], "the 5 was used up; steps and ops are level again"
-
-
-def test_desync__is_told_on_both_sides(four: Hosts) -> None:
-    with ranks(four[:2], options=Options(policy="quorum", quorum=2), deadline=DEADLINE_S) as (job, other):
-        job.partial(divisor="world")
-        together([job, other])
-        other.partial(divisor="contributors")
-        ends = everywhere((job, other), lambda rank, each: reduce(each, 1.0))
-        assert any(isinstance(end, ultima.Desync) and end.field == "divisor" for end in ends), ends
-        other.partial(divisor="world")
-        ends = everywhere((job, other), lambda rank, each: reduce(each, 2.0))
-        assert [value for value, _ in ends] == [2.0, 2.0]
 
 
 # Ranks and hosts that die

@@ -325,24 +325,6 @@ def test_sticky__is_in_every_op_until_something_else_is_given(jobs_of: Open) -> 
             assert set(receipt.fresh) | set(receipt.stale) == {0, 1}
 
 
-def test_slots__refuse_what_does_not_fit(jobs_of: Open) -> None:
-    with jobs_of(options=Options(policy="majority")) as jobs:
-        face = jobs[0].partial()
-        for call in (
-            lambda: face.allreduce(values(0), step=-1),
-            lambda: face.allreduce(values(0), mode="quick"),
-            lambda: face.poll(-2),
-            lambda: jobs[0].partial(divisor="half"),
-            lambda: jobs[0].allreduce(values(0), "max"),
-            lambda: jobs[0].allreduce(values(0), agree=True),
-        ):
-            with pytest.raises(InvalidArgument):
-                call()
-        with pytest.raises(ultima.Unsupported):
-            jobs[0].barrier()
-        assert jobs[0].collectives == {"allreduce"} and jobs[0].options["policy"] == "majority"
-
-
 def until(true: Callable[[], bool]) -> None:
     limit = time.monotonic() + 20
     while not true():

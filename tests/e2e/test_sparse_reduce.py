@@ -83,20 +83,6 @@ def test_sparse__async_ops_among_dense_ones(four: Hosts) -> None:
         assert everywhere(jobs, train) == [None] * 3
 
 
-@pytest.mark.parametrize(("field", "mine", "theirs"), [("group", 1, 2), ("form", "float32", "float8"), ("hint", 5, 6)])
-def test_sparse__who_differs_is_named(four: Hosts, field: str, mine: Any, theirs: Any) -> None:
-    with ranks(four[:2]) as jobs:
-
-        def train(rank: int, job: ultima.Job) -> tuple[object, ...]:
-            out = np.zeros(64, np.float32)
-            named = {field: theirs if rank else mine}
-            with pytest.raises(ultima.Desync) as raised:
-                job.allreduce_sparse(np.arange(0), np.empty(0, np.float32), out, deadline="20s", **named)
-            return raised.value.field, raised.value.mine, raised.value.theirs
-
-        assert everywhere(jobs, train) == [(field, mine, theirs), (field, theirs, mine)]
-
-
 def test_sparse__a_rank_that_never_calls(four: Hosts) -> None:
     """The others' results hold each other's entries, divided by the two that came, and say what is missing."""
     with ranks(four[:3]) as jobs:

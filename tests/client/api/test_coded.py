@@ -47,6 +47,12 @@ def give(job: Job, step: int = 0, **options: Any) -> tuple[Any, ultima.Receipt]:
     return array, receipt
 
 
+def taken(job: Job, step: int) -> tuple[Any, ultima.Receipt]:
+    """The result, by a rank that gives nothing."""
+    result = job.coded().wait(step, out=np.zeros(2))
+    return result.array, result.receipt
+
+
 def test_reduce__goes_on_without_one_replica_and_is_exact() -> None:
     plan = Plan(4, stragglers=1)
     with coded(plan) as (daemon, jobs):
@@ -80,18 +86,22 @@ def test_reduce__a_rank_that_gives_while_the_op_runs_is_in() -> None:
     "plan", [Plan(3, stragglers=1), Plan(12, stragglers=1, children=3), Plan(6, stragglers=1, children=2)]
 )
 def test_reduce__linear_codes_and_trees(plan: Plan) -> None:
+    """Each rank is late in some step, and gets the same bytes as those that were enough; so do ranks over the workers,
+    which give nothing."""
     with coded(plan) as (_, jobs):
-        late = plan.first + 1
-        there = [rank for rank in range(plan.hosts) if rank != late]
-        assert plan.decodable(there)
-        waiting = [threading.Thread(target=give, args=(jobs[rank],)) for rank in there if rank >= plan.first]
-        for thread in waiting:
-            thread.start()
-        result = jobs[late].coded().wait(0, out=np.zeros(2))
-        for thread in waiting:
-            thread.join()
-        np.testing.assert_allclose(result.array[0], whole(), rtol=1e-12)
-        assert late in result.receipt.late and result.receipt.exact
+        for step, late in enumerate(range(plan.first, plan.hosts)):
+            there = [rank for rank in range(plan.hosts) if rank != late]
+            assert plan.decodable(there)
+            givers = [jobs[rank] for rank in there if rank >= plan.first]
+            takers = [*jobs[: plan.first], jobs[late]]
+            found = at_once(
+                *(lambda job=job, step=step: give(job, step) for job in givers),
+                *(lambda job=job, step=step: taken(job, step) for job in takers),
+            )
+            for array, receipt in found:
+                np.testing.assert_allclose(array[0], whole(step), rtol=1e-12)
+                assert receipt.exact and receipt.complete and receipt.step == step and late in receipt.late
+                assert array.tobytes() == found[0][0].tobytes()
 
 
 def test_reduce__fails_without_both_replicas_and_takes_the_same_gradient_again() -> None:

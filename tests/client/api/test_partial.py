@@ -84,6 +84,23 @@ def test_allreduce__far_behind_takes_the_newest_and_adds_up() -> None:
         assert mine.tolist() == one.tolist() == [11.0] * 3, "(5 + 7 + 9 + 1) / 2"
 
 
+def test_allreduce__dragged_through_50_ops_and_catches_up() -> None:
+    with slots(2, "solo", tau=255) as (_, (late, first)):
+        for step in range(50):
+            assert first.allreduce(np.full(3, float(step))).op_seq == step
+        until(lambda: late._connection.session.words().results == 50)
+        for _ in range(50):
+            mine = np.ones(3)
+            receipt = late.allreduce(mine)
+            assert (receipt.op_seq, receipt.kept) == (49, True), "no op is started by one that is behind"
+            assert mine.tolist() == [24.5] * 3
+        assert late.partial().pending == tuple(range(50))
+        mine = np.ones(3)
+        receipt = late.allreduce(mine)
+        assert (receipt.op_seq, receipt.stale_steps, receipt.slot) == (50, {0: 0}, Slot.STALE)
+        assert mine.tolist() == [25.5] * 3, "all 51 of them, of two ranks"
+
+
 @pytest.mark.parametrize("policy,quorum", [("full", None), ("quorum", 3), ("quorum", 2), ("solo", None)])
 def test_policies__who_starts_an_op(policy: str, quorum: int | None) -> None:
     needed = {"full": 4, "solo": 1}.get(policy, quorum or 0)

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import ultima
-from tests.client.api.slots import SEED, Call, slots, until
-from ultima import InvalidArgument, Options, Status, Trouble, Unsupported
+from tests.client.api.slots import SEED, Call, at_once, slots, until
+from ultima import InvalidArgument, Job, Options, Status, Trouble, Unsupported
 from ultima.testing import FakeDaemon
 
 # Bad input
@@ -252,6 +252,27 @@ def test_desync__ranks_that_give_other_sizes() -> None:
         with pytest.raises(ultima.Desync):
             job.allreduce(np.ones(2))
         assert job.partial().pending == ()
+
+
+def test_desync__ranks_that_divide_by_other_numbers() -> None:
+    with slots(2, "quorum", quorum=2) as (_, (job, other)):
+        other.partial(divisor="contributors")
+
+        def told(each: Job) -> str:
+            with pytest.raises(ultima.Desync) as caught:
+                each.allreduce(np.full(2, 1.0), deadline=2)
+            return caught.value.field
+
+        assert at_once(lambda: told(job), lambda: told(other)) == ["divisor"] * 2
+        other.partial(divisor="world")
+        arrays = [np.full(2, 2.0) for _ in range(2)]
+        at_once(
+            *(
+                lambda each=each, array=array: each.allreduce(array)
+                for each, array in zip((job, other), arrays, strict=True)
+            )
+        )
+        assert [array.tolist() for array in arrays] == [[2.0, 2.0]] * 2, "and it goes on"
 
 
 def test_receipt__reads_well() -> None:
