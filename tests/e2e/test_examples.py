@@ -47,7 +47,9 @@ def test_average(four: Hosts) -> None:
         assert text.startswith(f"rank {rank} of 2: mean 0.50; op 0: COMPLETE"), said
 
 
-@pytest.mark.parametrize("policy,fewest,most", [("none", 3, 3), ("majority", 1, 3), ("quorum", 2, 3)])
+@pytest.mark.parametrize(
+    "policy,fewest,most", [("none", 3, 3), ("majority", 1, 3), pytest.param("quorum", 2, 3, marks=pytest.mark.check)]
+)
 def test_eager_sgd(four: Hosts, policy: str, fewest: float, most: float) -> None:
     said = run_all(four[:3], "eager_sgd", "--policy", policy, "--steps", "60", "--slow", "0.02")[0]
     assert said.startswith(f"{policy}: 60 steps") and error_of(said) < 0.1
@@ -55,9 +57,9 @@ def test_eager_sgd(four: Hosts, policy: str, fewest: float, most: float) -> None
     assert ranks is not None and fewest <= float(ranks[1]) <= most
 
 
-@pytest.mark.parametrize("policy", ["seeded", "probe"])
+@pytest.mark.parametrize("policy", [pytest.param("seeded", marks=pytest.mark.check), "probe"])
 def test_rna(four: Hosts, policy: str) -> None:
-    said = run_all(four[:3], "rna", "--policy", policy, "--seconds", "3")
+    said = run_all(four[:3], "rna", "--policy", policy, "--seconds", "2")
     assert all(error_of(each) < 0.5 for each in said), said
     assert len({error_of(each) for each in said}) == 1, "levelled in the end"
     steps = [int(each.split(": ")[1].split(" steps")[0]) for each in said]

@@ -254,14 +254,17 @@ def hyperplane(jobs: FakeJobs, rank: int, seed: int, make: Callable[..., Any]) -
 def test_accuracy__is_that_of_full_within_tolerance(policy: str) -> None:
     """Errors of the trained plane, relative to its size; noise alone leaves some 1e-5."""
     for seed in (1, 2):
-        off: dict[str, float] = {}
-        for each in ("full", policy):
-            with FakeJobs(4) as jobs:
-                make = functools.partial(EagerSGD, policy=each, sync_every=50)
-                off[each] = max(on_all(4, functools.partial(train_plane, jobs, seed, make)))
-        print(f"seed {seed}: {off}")
-        assert off["full"] < 1e-3
-        assert off[policy] < 1e-2
+        full, off = error_of("full", seed), error_of(policy, seed)
+        print(f"seed {seed}: full {full}, {policy} {off}")
+        assert full < 1e-3
+        assert off < 1e-2
+
+
+@functools.cache
+def error_of(policy: str, seed: int) -> float:
+    with FakeJobs(4) as jobs:
+        make = functools.partial(EagerSGD, policy=policy, sync_every=50)
+        return max(on_all(4, functools.partial(train_plane, jobs, seed, make)))
 
 
 def train_plane(jobs: FakeJobs, seed: int, make: Callable[..., Any], rank: int) -> float:

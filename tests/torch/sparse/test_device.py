@@ -52,7 +52,10 @@ def apart(what: str, there: Any, host: Any) -> str:
     return f"{what}: {int(differs.sum())} of {want.size} differ, first [{at}]: {first[0]}, not {first[1]}"
 
 
-@pytest.mark.parametrize("seed", seeds(2))
+FIRST_SEED, *MORE_SEEDS = seeds(2)
+
+
+@pytest.mark.parametrize("seed", [FIRST_SEED, *(pytest.param(seed, marks=pytest.mark.check) for seed in MORE_SEEDS)])
 @pytest.mark.parametrize("choose", ["exact", "sampled"])
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_device_feedback__is_feedback(device: "torch.device", seed: int, choose: str, momentum: float) -> None:
