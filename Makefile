@@ -22,7 +22,7 @@ C_FILES := $(wildcard transport_c/*.py transport_c/*.h transport_c/core/*/*.[ch]
 help:
 	@echo "make setup      a virtual environment in $(VENV), with all that the tests need and the extension built in place"
 	@echo "make demo       four daemons on this machine train LeNet-5 on real images"
-	@echo "make test       the tests of all that a user is promised, two at a time (7 minutes on two cores); ARGS=\"-k desync\""
+	@echo "make test       the tests of all that a user is promised, three at a time; ARGS=\"-k desync\""
 	@echo "make check      all else that CI runs after them: lint, sanitizers, long simulations, planted bugs, other torches (25 minutes); FUZZ_SECONDS=60 fuzzes each target for a minute (10 more)"
 	@echo "make prove      forged datagrams and garbage against whole engines, keys that change all the time, nonces; ARGS=\"FORGED=1e9 GARBAGE=1e8 ROTATIONS=1e6 NONCES=1e9 SEEDS=100000\""
 	@echo "make soak       three daemons under jobs that come, go and are killed: how their memory grows (15 minutes); ARGS=\"--minutes 60\""
@@ -70,12 +70,13 @@ demo: setup
 	@.ci/dataset
 	@$(VENV)/bin/ultima demo $(ARGS)
 
-# Two at a time, a file of tests to each. Most of them wait, so two cores are busy with it; more need more memory and cores.
-JOBS ?= 2
-BESIDE := -n $(JOBS) --dist loadfile --no-loadscope-reorder
+# So many at a time, a file of tests to each: three of `make test`, for a third of its time they wait, and two of
+# `make check`, which compute. More need more memory and cores.
+JOBS ?=
+beside = -n $(or $(JOBS),$(1)) --dist loadfile --no-loadscope-reorder
 
 test: setup
-	@$(PYTEST) -q $(BESIDE) -m "not long and not check" --durations=15 $(ARGS)
+	@$(PYTEST) -q $(call beside,3) -m "not long and not check" --durations=15 $(ARGS)
 
 check: setup
 	@.ci/prometheus
@@ -83,10 +84,10 @@ check: setup
 	@.ci/arm64
 	@.ci/torches
 	@.ci/lint
-	@ULTIMA_FUZZ_SECONDS=$(FUZZ_SECONDS) $(PYTEST) -q $(BESIDE) -m "check and not long" --durations=40 $(ARGS)
+	@ULTIMA_FUZZ_SECONDS=$(FUZZ_SECONDS) $(PYTEST) -q $(call beside,2) -m "check and not long" --durations=40 $(ARGS)
 
 prove: setup
-	@$(MAKE) -s -j$(JOBS) -C transport_c prove $(ARGS)
+	@$(MAKE) -s -j$(or $(JOBS),2) -C transport_c prove $(ARGS)
 
 soak: setup
 	@$(PY) -m tests.soak.main $(ARGS)
