@@ -71,27 +71,6 @@ def test_collectives__every_type_wherever_it_lies(four: Hosts, world: int) -> No
                         check(jobs, "reduce_scatter", arrays, in_arena, op)
 
 
-def test_collectives__in_place(four: Hosts) -> None:
-    """The own shard where it belongs in the other buffer, in the arena and outside."""
-    with ranks(four[:3]) as jobs:
-        for in_arena in (False, True):
-            wholes = [job.empty(300, "int32") if in_arena else np.empty(300, np.int32) for job in jobs]
-            for job, whole in zip(jobs, wholes, strict=True):
-                whole[:] = 1000 * job.rank
-            mine = [whole[100 * rank : 100 * rank + 100] for rank, whole in enumerate(wholes)]
-            handles = [job.all_gather_async(*each) for job, *each in zip(jobs, mine, wholes, strict=True)]
-            assert all(handle.wait().complete for handle in handles)
-            for whole in wholes:
-                assert whole.tolist() == [0] * 100 + [1000] * 100 + [2000] * 100
-                whole += 1
-            handles = [job.reduce_scatter_async(*each, "sum") for job, *each in zip(jobs, wholes, mine, strict=True)]
-            assert all(handle.wait().complete for handle in handles)
-            for rank, whole in enumerate(wholes):
-                expected = [1] * 100 + [1001] * 100 + [2001] * 100
-                expected[100 * rank : 100 * rank + 100] = [3 * (1000 * rank + 1)] * 100
-                assert whole.tolist() == expected
-
-
 def test_collectives__mixed_and_many_under_way(four: Hosts) -> None:
     with ranks(four[:3]) as jobs:
 
@@ -113,66 +92,6 @@ def test_collectives__mixed_and_many_under_way(four: Hosts) -> None:
             return sum(int(np.any(out != expected)) for _, _, out, expected in handles)
 
         assert everywhere(jobs, work) == [0, 0, 0]
-
-
-def test_collectives__tensors_of_types_that_numpy_lacks(four: Hosts) -> None:
-    torch = pytest.importorskip("torch")
-    with ranks(four[:2]) as jobs:
-        for dtype in (torch.bfloat16, torch.float8_e4m3fn, torch.bool):
-            sent = [torch.tensor([[0.0, 1.0], [0.5, 2.0]]).add(rank).to(dtype) for rank in range(2)]
-            got = [torch.zeros((4, 2), dtype=dtype) for _ in range(2)]
-            handles = [job.all_gather_async(*each) for job, *each in zip(jobs, sent, got, strict=True)]
-            assert all(handle.wait().complete for handle in handles)
-            assert all(torch.equal(each.float(), torch.cat(sent).float()) for each in got)
-
-
-def test_barrier__several_ranks_on_a_host(four: Hosts) -> None:
-    with ranks([four[0], four[0], four[1]]) as jobs:
-        assert jobs[0].collectives == {"allreduce", "allreduce_sparse", "barrier"}
-        first = [job.barrier_async() for job in jobs[:2]]
-        with pytest.raises(ultima.NotDone):
-            first[0].wait("200ms")
-        assert jobs[2].barrier().complete
-        assert all(handle.wait().complete for handle in first)
-        with pytest.raises(ultima.Unsupported, match=r"3 ranks share 2 hosts.*one rank per host"):
-            jobs[0].all_gather(np.zeros(3), np.zeros(9))
-        data = np.ones(5)
-        handles = [job.allreduce_async(data.copy(), "sum") for job in jobs]
-        assert [handle.op_seq for handle in handles] == [1, 1, 1], "what is refused uses no number"
-        assert all(handle.wait().complete for handle in handles)
-
-
-def test_collectives__desync_names_what_differs(four: Hosts) -> None:
-    rows: list[tuple[str, Any, Any, object, object]] = [
-        ("collective", lambda job: job.barrier(), lambda job: job.broadcast(np.zeros(6)), "barrier", "broadcast"),
-        ("note", lambda job: job.barrier(note=2**64 - 1), lambda job: job.barrier(), 2**64 - 1, 0),
-        (
-            "collective",
-            lambda job: job.allreduce(np.zeros(6), mode="reliable"),
-            lambda job: job.reduce_scatter(np.zeros(6), np.zeros(2)),
-            "allreduce",
-            "reduce_scatter",
-        ),
-        ("root", lambda job: job.broadcast(np.zeros(6), 0), lambda job: job.broadcast(np.zeros(6), 2), 0, 2),
-        ("count", lambda job: job.broadcast(np.zeros(6)), lambda job: job.broadcast(np.zeros(7)), 6, 7),
-        (
-            "dtype",
-            lambda job: job.all_gather(np.zeros(4), np.zeros(12)),
-            lambda job: job.all_gather(np.zeros(4, bool), np.zeros(12, bool)),
-            "float64",
-            "bytes",
-        ),
-    ]
-    with ranks(four[:3]) as jobs:
-        for field, usual, other, here, there in rows:
-            found = everywhere(jobs, lambda rank, job, a=usual, b=other: (b if rank == 1 else a)(job))
-            for rank, error in enumerate(found):
-                assert isinstance(error, ultima.Desync), error
-                assert (error.field, error.mine, error.theirs) == (
-                    (field, there, here) if rank == 1 else (field, here, there)
-                )
-                assert error.rank != 1 if rank == 1 else error.rank == 1
-        assert all(receipt.complete for receipt in everywhere(jobs, lambda _, job: job.barrier()))
 
 
 def test_collectives__a_rank_that_does_not_call_or_has_gone(four: Hosts) -> None:
@@ -212,27 +131,3 @@ def test_collectives__a_daemon_killed_under_way(daemons: Callable[[int], Hosts],
     finally:
         for job in jobs:
             job.close()
-
-
-@pytest.mark.parametrize("field", ["root", "array", "out", "op", "overlap", "type"])
-def test_collectives__bad_arguments_use_no_number(four: Hosts, field: str) -> None:
-    with ranks(four[:2]) as jobs:
-        job, data = jobs[0], np.zeros(6)
-        calls: dict[str, tuple[Any, str]] = {
-            "root": (lambda: job.broadcast(data, 2), "root is 2; allowed: a rank, 0 to 1"),
-            "array": (
-                lambda: job.all_to_all(np.zeros(5), np.zeros(5)),
-                "array is '5 elements'; allowed: a multiple of",
-            ),
-            "out": (lambda: job.all_gather(data, np.zeros(11)), "out is '11 elements'; allowed: 12"),
-            "op": (lambda: job.reduce_scatter(data, np.zeros(3), "xor"), "op is 'xor'; allowed: one of sum"),
-            "overlap": (lambda: job.all_to_all(data, data), "out is 'memory that overlaps array'"),
-            "type": (lambda: job.reduce_scatter(np.zeros(6, bool), np.zeros(3, bool)), "array is 'an array of bool'"),
-        }
-        make, text = calls[field]
-        with pytest.raises(ultima.InvalidArgument) as raised:
-            make()
-        assert text in str(raised.value).replace('"', "'")
-        handles = [each.barrier_async() for each in jobs]
-        assert [handle.op_seq for handle in handles] == [0, 0]
-        assert all(handle.wait().complete for handle in handles)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import ultima
+from tests.client.api.slots import at_once
 from tests.oracle import collective_result
 from ultima.base.words import COLLECTIVES, FLOAT32, INT32
 from ultima.session.op import Layout, Op
@@ -192,6 +193,81 @@ def test_collectives__overlaps() -> None:
         handles = [job.all_gather_async(*each) for job, *each in zip(jobs, mine, wholes, strict=True)]
         assert all(handle.wait().complete for handle in handles)
         assert all(each.tolist() == [0, 1, 2, 103, 104, 105, 206, 207, 208] for each in wholes)
+
+
+def test_collectives__in_place() -> None:
+    """The own shard where it belongs in the other buffer, in the arena and outside."""
+    with jobs_of() as jobs:
+        for in_arena in (False, True):
+            wholes = [job.empty(300, "int32") if in_arena else np.empty(300, np.int32) for job in jobs]
+            for job, whole in zip(jobs, wholes, strict=True):
+                whole[:] = 1000 * job.rank
+            mine = [whole[100 * rank : 100 * rank + 100] for rank, whole in enumerate(wholes)]
+            handles = [job.all_gather_async(*each) for job, *each in zip(jobs, mine, wholes, strict=True)]
+            assert all(handle.wait().complete for handle in handles)
+            for whole in wholes:
+                assert whole.tolist() == [0] * 100 + [1000] * 100 + [2000] * 100
+                whole += 1
+            handles = [job.reduce_scatter_async(*each, "sum") for job, *each in zip(jobs, wholes, mine, strict=True)]
+            assert all(handle.wait().complete for handle in handles)
+            for rank, whole in enumerate(wholes):
+                expected = [1] * 100 + [1001] * 100 + [2001] * 100
+                expected[100 * rank : 100 * rank + 100] = [3 * (1000 * rank + 1)] * 100
+                assert whole.tolist() == expected
+
+
+def test_collectives__tensors_of_types_that_numpy_lacks() -> None:
+    torch = pytest.importorskip("torch")
+    with jobs_of(2) as jobs:
+        for dtype in (torch.bfloat16, torch.float8_e4m3fn, torch.bool):
+            sent = [torch.tensor([[0.0, 1.0], [0.5, 2.0]]).add(rank).to(dtype) for rank in range(2)]
+            got = [torch.zeros((4, 2), dtype=dtype) for _ in range(2)]
+            handles = [job.all_gather_async(*each) for job, *each in zip(jobs, sent, got, strict=True)]
+            assert all(handle.wait().complete for handle in handles)
+            assert all(torch.equal(each.float(), torch.cat(sent).float()) for each in got)
+
+
+def told(job: ultima.Job, call: Any) -> ultima.Desync:
+    with pytest.raises(ultima.Desync) as caught:
+        call(job)
+    return caught.value
+
+
+def test_collectives__desync_names_what_differs() -> None:
+    rows: list[tuple[str, Any, Any, object, object]] = [
+        ("collective", lambda job: job.barrier(), lambda job: job.broadcast(np.zeros(6)), "barrier", "broadcast"),
+        ("note", lambda job: job.barrier(note=2**64 - 1), lambda job: job.barrier(), 2**64 - 1, 0),
+        (
+            "collective",
+            lambda job: job.allreduce(np.zeros(6), mode="reliable"),
+            lambda job: job.reduce_scatter(np.zeros(6), np.zeros(2)),
+            "allreduce",
+            "reduce_scatter",
+        ),
+        ("root", lambda job: job.broadcast(np.zeros(6), 0), lambda job: job.broadcast(np.zeros(6), 2), 0, 2),
+        ("count", lambda job: job.broadcast(np.zeros(6)), lambda job: job.broadcast(np.zeros(7)), 6, 7),
+        (
+            "dtype",
+            lambda job: job.all_gather(np.zeros(4), np.zeros(12)),
+            lambda job: job.all_gather(np.zeros(4, bool), np.zeros(12, bool)),
+            "float64",
+            "bytes",
+        ),
+    ]
+    with jobs_of() as jobs:
+        for field, usual, other, here, there in rows:
+            found = at_once(
+                *(
+                    lambda job=job, call=call: told(job, call)
+                    for job, call in zip(jobs, (usual, other, usual), strict=True)
+                )
+            )
+            for rank, error in enumerate(found):
+                assert (error.field, error.mine, error.theirs) == (
+                    (field, there, here) if rank == 1 else (field, here, there)
+                )
+                assert error.rank != 1 if rank == 1 else error.rank == 1
+        assert all(receipt.complete for receipt in at_once(*(job.barrier for job in jobs)))
 
 
 def test_op__memory_of_an_unfinished_collective_is_its_own() -> None:

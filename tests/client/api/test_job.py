@@ -5,6 +5,7 @@ import array
 import math
 import random
 from collections.abc import Callable
+from contextlib import ExitStack
 from datetime import timedelta
 from typing import Any
 
@@ -122,6 +123,17 @@ def test_allreduce__bfloat16_as_uint16(alone: MakeJob) -> None:
     data = bfloat16_bits([1.5, -2.0])
     assert alone(4).allreduce(data, "sum", dtype="bfloat16").complete
     assert bfloat16_values(data).tolist() == [6.0, -8.0]
+
+
+def test_allreduce__bfloat16_is_rounded_once() -> None:
+    """256 + 1 + 1 is 258 in float32; rounding after each addition would lose both ones."""
+    with FakeDaemon(3) as daemon, ExitStack() as stack:
+        jobs = [stack.enter_context(daemon.connect(rank)) for rank in range(3)]
+        arrays = [bfloat16_bits(np.full(100, value)) for value in (256.0, 1.0, 1.0)]
+        handles = [job.allreduce_async(each, "sum", dtype="bfloat16") for job, each in zip(jobs, arrays, strict=True)]
+        for handle, result in zip(handles, arrays, strict=True):
+            assert handle.wait().complete
+            assert set(bfloat16_values(result).tolist()) == {258.0}
 
 
 def test_allreduce__nan_and_inf_pass_and_are_counted(alone: MakeJob) -> None:
