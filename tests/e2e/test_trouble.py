@@ -134,8 +134,8 @@ def test_killed_daemon__is_told_at_once_and_rejoined(daemons: Daemons, victim: i
     hosts = daemons(3)
     with ranks(hosts) as jobs:
         assert complete_soon(jobs)
-        mine = np.full(1000, 7.0)
-        handle = jobs[victim].allreduce_async(mine, deadline=20)
+        mine = np.full(30_000, 7.0)
+        handle = jobs[victim].allreduce_async(mine, "sum", deadline=20)
         hosts[victim].kill()
         with ends_within(0.1), pytest.raises(DaemonLost) as caught:
             handle.wait()
@@ -143,9 +143,19 @@ def test_killed_daemon__is_told_at_once_and_rejoined(daemons: Daemons, victim: i
         assert (mine == 7.0).all()
         others = [rank for rank in range(3) if rank != victim]
         survivors = [jobs[rank] for rank in others]
-        for receipt in everywhere(survivors, lambda _, job: job.allreduce(np.ones(1000), deadline="1s")):
-            assert receipt.status is Status.PARTIAL and victim in receipt.missing_ranks, receipt
-            assert receipt.culprit == (victim,)
+        both, began = 2.0 + sum(others), time.monotonic()
+        for sent in (7.0, 0.0):  # what the lost rank had sent of its op may be in that one's sums
+            data = [np.full(30_000, 1.0 + rank) for rank in others]
+            for receipt in everywhere(
+                survivors, lambda at, job, data=data: job.allreduce(data[at], "sum", deadline=20)
+            ):
+                assert receipt.status is Status.PARTIAL and victim in receipt.missing_ranks, receipt
+                assert receipt.culprit == (victim,)
+            for rank, array in zip(others, data, strict=True):
+                # The shard of the lost host has nobody to sum it up: there each rank keeps its own.
+                assert set(array.tolist()) <= {1.0 + rank, both, both + sent}
+                assert 0.6 < np.mean(array != 1.0 + rank) < 0.7
+        assert time.monotonic() - began < 5.0, "nobody waits for the dead"
 
         def they_go_on() -> bool:
             receipts = everywhere(survivors, lambda _, job: job.allreduce(np.ones(1000), deadline="1s"))

@@ -63,13 +63,6 @@ def test_delay__makes_a_rank_late() -> None:
         assert mine.tolist() == theirs.tolist() == [1.0] * 4
 
 
-def test_rank_that_left__is_not_waited_for() -> None:
-    with FakeDaemon(2) as daemon, daemon.connect(0, arena="64K") as a:
-        daemon.connect(1, arena="64K").close()
-        receipt = a.allreduce(np.ones(4), deadline=60)
-        assert (receipt.status, receipt.peers[1].why) == (Status.INSUFFICIENT, Why.ABSENT)
-
-
 def test_rank_taken__is_refused() -> None:
     with FakeDaemon(2) as daemon, daemon.connect(0, arena="64K"), pytest.raises(ultima.JoinRefused, match="rank 0"):
         daemon.connect(0, arena="64K")

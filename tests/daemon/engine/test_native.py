@@ -20,7 +20,7 @@ import pytest
 
 import ultima
 from tests.daemon.fake_engine import FakeEngine
-from tests.daemon.helpers import ChildDaemon, House, eventually, rendezvous, status
+from tests.daemon.helpers import ChildDaemon, House, rendezvous, status
 from tests.daemon.observe.test_recorder import receipts
 from tests.e2e.hosts import free_port
 from ultima._native import ffi, lib
@@ -32,7 +32,6 @@ from ultima.daemon.engine.engine import NEVER, Engine, EngineConfig, JobConfig, 
 from ultima.daemon.engine.structs import job_config
 from ultima.daemon.observe.progress import judge
 from ultima.daemon.trainers.memory import create_memfd, make_bell
-from ultima.v1 import types_pb2
 
 JOB = JobConfig(
     hosts=2,
@@ -299,78 +298,6 @@ async def test_whole_way__last_op_is_whole_although_ranks_leave_at_once(house: H
         for array, receipt in await together(*(lambda job=job: last(job) for job in jobs)):  # type: ignore[misc]
             assert receipt.complete, receipt
             assert np.all(array == 0.5)
-
-
-@pytest.mark.parametrize("victim", [2, 0])
-async def test_whole_way__daemon_killed_and_back(house: House, victim: int) -> None:
-    """Host 0 is also the coordinator: when it comes back, it knows nothing of the job that goes on."""
-    daemons = await natives(house, 3)
-    where = rendezvous(daemons[0])
-    jobs = await together(*(lambda r=r: connect(daemons[r], r, 3, where) for r in range(3)))  # type: ignore[misc]
-    others = [job for job in jobs if job.rank != victim]
-    assert all(receipt.complete for _, receipt in await reduce(jobs, 0))
-
-    lost = asyncio.create_task(reduce([jobs[victim]], 10, deadline=20))  # the others have not called this op yet
-    await eventually(lambda: bool(jobs[victim]._connection.session._flying), "it is under way")
-    await daemons[victim].kill()
-    killed = time.monotonic()
-    assert isinstance((await lost)[0][1], ultima.DaemonLost)
-    assert time.monotonic() - killed < 5.0, "the trainer hears of it at once, not at its deadline"
-    for value in (10, 20):
-        for job, (array, receipt) in zip(others, await reduce(others, value, deadline=20), strict=True):
-            assert not isinstance(receipt, ultima.UltimaError), receipt
-            assert not receipt.complete
-            # The shard of the lost host has nobody to average it: there each rank keeps its own. The first op is the
-            # one that the lost trainer had called, so what it sent before it died may be in the average.
-            mean = value + sum(job.rank for job in others) / 2
-            averaged, own = array == mean, array == value + job.rank
-            assert np.all(averaged | own | ((value == 10) & (array == value + 1))), array[:4]
-            if value == 20 and mean != value + job.rank:
-                assert 0.6 < averaged.mean() < 0.7 and 0.3 < own.mean() < 0.4
-    assert time.monotonic() - killed < 15.0, "nobody waits for the dead"
-
-    back = await Native.start(daemons[victim].config.runtime_dir, daemons[victim].grpc_port)
-    house.children.append(back)
-    # Its trainer, which was not restarted, comes back with its next op, and takes the number at which the job is.
-    array = np.full(50_000, 30 + victim, np.float32)
-    handle = await asyncio.to_thread(lambda: jobs[victim].allreduce_async(array, deadline=20))
-    assert jobs[victim].reconnects == 1
-    # Its daemon has found the others; an op that one of them began before it has found that daemon would be without it.
-    alive = [daemons[job.rank] for job in others]
-    await eventually_async(lambda: all_see(alive, victim), "the others have found it again")
-    results = await reduce(others, 30, deadline=20)
-    results.append((array, await asyncio.to_thread(handle.wait)))
-    for step in (40, 50):
-        results += await reduce(jobs, step)
-    for expected, (array, receipt) in zip([31] * 3 + [41] * 3 + [51] * 3, results, strict=True):
-        assert receipt.complete, receipt
-        assert np.all(array == expected), array[:4]
-    await together(*(job.close for job in jobs))
-
-
-async def test_whole_way__trainer_gone_in_the_middle(house: House) -> None:
-    daemons = await natives(house, 2)
-    where = rendezvous(daemons[0])
-    jobs = await together(*(lambda r=r: connect(daemons[r], r, 2, where) for r in range(2)))  # type: ignore[misc]
-    assert all(receipt.complete for _, receipt in await reduce(jobs, 0))
-    handle = jobs[0].allreduce_async(np.full(1000, 7, np.float32), deadline=20)
-    began = time.monotonic()
-    jobs[1]._connection.session._attachment.lifeline.close()  # as the kernel does for a process that is killed
-    receipt = await asyncio.to_thread(handle.wait)
-    assert time.monotonic() - began < 5.0, "the op does not wait for its deadline"
-    assert not receipt.complete
-    await eventually_async(lambda: one_host_absent(daemons[0]), "told to the other host")
-    jobs[0].close()
-
-
-async def all_see(daemons: list[Native], host: int) -> bool:
-    answers = [await status(daemon) for daemon in daemons]  # type: ignore[arg-type]
-    return all(answer.jobs and answer.jobs[0].hosts[host].state == types_pb2.HOST_STATE_UP for answer in answers)
-
-
-async def one_host_absent(daemon: Native) -> bool:
-    answer = await status(daemon)  # type: ignore[arg-type]
-    return bool(answer.jobs) and answer.jobs[0].hosts[1].state == types_pb2.HOST_STATE_ABSENT
 
 
 async def test_whole_way__idle_daemon_is_small(house: House) -> None:
