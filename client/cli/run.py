@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import re
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -18,6 +19,11 @@ MASTER_PORT = 29500
 _MASTER = re.compile(
     r"(?:\[(?P<v6>[0-9a-fA-F:.%]+)\]|(?P<host>[^:\[\]\s]+))(?::(?P<port>[0-9]{1,9}))?|(?=.*:.*:)[0-9a-fA-F:.]+"
 )
+
+
+class Restart(StrEnum):
+    ALL = "all"
+    ONE = "one"
 
 
 def run(
@@ -36,17 +42,68 @@ def run(
     insecure: Annotated[
         bool, typer.Option("--insecure", help="No authentication; only on a network of your own.")
     ] = False,
+    max_restarts: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Start ranks again up to N times after one has failed.")
+    ] = 0,
+    restart: Annotated[
+        Restart,
+        typer.Option(
+            help="Which ranks start again: all, as torch needs, or the failed one alone, which comes back into its job "
+            "if it uses ultima.connect."
+        ),
+    ] = Restart.ALL,
+    name: Annotated[
+        str | None, typer.Option(metavar="JOB", help="Name of the job, as ULTIMA_JOB; the same on all hosts.")
+    ] = None,
+    log_dir: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Also keep what ranks print, in DIR/rank0.out.log, DIR/rank0.err.log, ..."),
+    ] = None,
+    prefix: Annotated[
+        bool | None,
+        typer.Option(
+            "--prefix/--no-prefix",
+            show_default="on a terminal, with several ranks",
+            help="Put [rank 0] before each line that a rank prints.",
+        ),
+    ] = None,
+    stdin: Annotated[
+        int | None, typer.Option(metavar="RANK", help="The rank that reads standard input; else no rank does.")
+    ] = None,
 ) -> None:
     from ultima.base.foreign import first_folders, hidden_by, intruder
-    from ultima.launch.launcher import Plan, launch
-    from ultima.launch.processes import free_port
+    from ultima.launch.launcher import launch
+    from ultima.launch.output import Wanted
+    from ultima.launch.run_plan import Plan
+    from ultima.settings.config import job_name
 
     if node_rank >= nnodes:
         raise InvalidArgument("--node-rank", node_rank, f"0 to {nnodes - 1}, as --nnodes is {nnodes}")
     if master is None and nnodes > 1:
         raise InvalidArgument("--master", master, "HOST or HOST:PORT, as --nnodes is more than 1")
-    host, port = ("127.0.0.1", free_port()) if master is None else _master(master)
-    plan = Plan(command, nproc_per_node, nnodes, node_rank, host, port, insecure)
+    if max_restarts and nnodes > 1 and restart is Restart.ALL:
+        raise InvalidArgument(
+            "--max-restarts",
+            max_restarts,
+            f"0 with --nnodes {nnodes}, as the ranks of other hosts would not start again; `--restart one` for a "
+            "program that uses ultima.connect; or give torchrun with its own --max-restarts after `--`",
+        )
+    if name is not None:
+        job_name(name, "--name")
+    host, port = ("127.0.0.1", 0) if master is None else _master(master)
+    plan = Plan(
+        command=command,
+        per_node=nproc_per_node,
+        nodes=nnodes,
+        node_rank=node_rank,
+        master=host,
+        port=port,
+        insecure=insecure,
+        max_restarts=max_restarts,
+        alone=restart is Restart.ONE,
+        name=name or "",
+    )
+    wanted = Wanted(prefix, log_dir, stdin)
     environment = dict(os.environ)
     for clash in (intruder(), hidden_by(first_folders(command, environment))):
         if clash is not None:
@@ -56,7 +113,7 @@ def run(
         environment["ULTIMA_JOB_SECRET_FILE"] = str(job_secret.absolute())
     # Of this process alone: gRPC's fork handlers can abort the child that is about to become a rank.
     os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
-    raise typer.Exit(launch(plan, environment, lambda line: say(f"ultima: {line}", err=True)))
+    raise typer.Exit(launch(plan, environment, lambda line: say(f"ultima: {line}", err=True), wanted))
 
 
 def _master(text: str) -> tuple[str, int]:

@@ -7,8 +7,9 @@ import ctypes
 import os
 import signal
 import socket
+import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from ultima.base.errors import UltimaError
@@ -62,3 +63,26 @@ def dies_with_parent() -> Callable[[], None]:
             os._exit(1)  # it died before the kernel was told
 
     return in_child
+
+
+def start(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    descriptors: Sequence[int] = (),
+    streams: tuple[int | None, int | None, int | None] = (None, None, None),
+) -> subprocess.Popen[bytes]:
+    """Starts |command| with |descriptors| open, in a process group of its own. |streams|: its standard input, output
+    and error; None: no input, our output, our error. Raises LaunchFailed."""
+    try:
+        return subprocess.Popen(
+            command,
+            env=dict(environment),
+            stdin=subprocess.DEVNULL if streams[0] is None else streams[0],
+            stdout=streams[1],
+            stderr=streams[2],
+            process_group=0,
+            preexec_fn=dies_with_parent(),
+            pass_fds=descriptors,
+        )
+    except OSError as error:
+        raise LaunchFailed(f"{command[0]!r} cannot be started: {error.strerror}") from None

@@ -117,6 +117,13 @@ def socket_path(value: object, field: str) -> str:
     return text
 
 
+def job_name(value: object, field: str) -> str:
+    """The name of a job. Raises InvalidArgument for one that no job may have."""
+    if not isinstance(value, str) or not 1 <= len(value) <= JOB_NAME_MAX or not value.isprintable():
+        raise InvalidArgument(field, value, f"1 to {JOB_NAME_MAX} printable characters")
+    return value
+
+
 def resolve(
     environment: Mapping[str, str],
     *,
@@ -250,10 +257,7 @@ def _rank_and_world(source: _Source, rank: int | None, world_size: int | None) -
 def _job_name(source: _Source, job: str | None) -> str:
     address, port = source.get("MASTER_ADDR"), source.get("MASTER_PORT")
     default = f"torchrun-{address}-{port}" if address and port else "default"
-    value, field = source.pick(job, "job", "ULTIMA_JOB", default)
-    if not isinstance(value, str) or not 1 <= len(value) <= JOB_NAME_MAX or not value.isprintable():
-        raise InvalidArgument(field, value, f"1 to {JOB_NAME_MAX} printable characters")
-    return value
+    return job_name(*source.pick(job, "job", "ULTIMA_JOB", default))
 
 
 def _rendezvous(source: _Source, rendezvous: str | None) -> str:

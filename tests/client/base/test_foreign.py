@@ -140,7 +140,7 @@ def test_first_folders__of_other_programs() -> None:
 def test_run__says_it_before_the_ranks_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "ultima.py").write_text("")
     (tmp_path / "train.py").write_text("")
-    monkeypatch.setattr("ultima.launch.launcher.launch", lambda plan, environment, say: say("ranks") or 0)
+    monkeypatch.setattr("ultima.launch.launcher.launch", lambda plan, environment, say, wanted: say("ranks") or 0)
     result = CliRunner().invoke(main.build(), ["run", "--", sys.executable, str(tmp_path / "train.py")])
     assert result.exit_code == 0
     first, second = result.stderr.splitlines()

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -22,9 +22,11 @@ from ultima.admin.calls import get_status
 from ultima.base.errors import InvalidArgument
 from ultima.cli import main, run
 from ultima.demo.cluster import Cluster
-from ultima.launch import launcher
-from ultima.launch.launcher import Plan, PrivateDaemon, Signals, rank_environment
+from ultima.launch import launcher, private_daemon, signals
+from ultima.launch.private_daemon import PrivateDaemon
 from ultima.launch.processes import free_port
+from ultima.launch.run_plan import Plan, rank_environment
+from ultima.launch.signals import Signals
 
 runner = CliRunner()
 # Shell that says it is up and then waits, ready for a trap: the shortest rank that there is.
@@ -65,9 +67,11 @@ def run_it(*arguments: str, environment: Mapping[str, str] | None = None) -> sub
 
 
 @contextmanager
-def running(ranks: int, script: str, up: str = "up") -> Iterator[tuple[Process, list[psutil.Process]]]:
+def running(
+    ranks: int, script: str, up: str = "up", options: Sequence[str] = ()
+) -> Iterator[tuple[Process, list[psutil.Process]]]:
     """`ultima run` of a shell script whose ranks have all said |up|, and every process that it has started by then."""
-    started = ultima("run", "--nproc-per-node", str(ranks), "--", "bash", "-c", script)
+    started = ultima("run", "--nproc-per-node", str(ranks), *options, "--", "bash", "-c", script)
     family: list[psutil.Process] = []
     try:
         assert started.stdout is not None
@@ -94,6 +98,7 @@ def test_environment__is_that_of_torchrun() -> None:
     assert found == {
         "RANK": "5", "LOCAL_RANK": "2", "WORLD_SIZE": "6", "LOCAL_WORLD_SIZE": "3", "GROUP_RANK": "1",
         "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "1234", "ULTIMA_SOCKET": "/s/ultimad.sock",
+        "TORCHELASTIC_RESTART_COUNT": "0", "TORCHELASTIC_MAX_RESTARTS": "0",
         "HOME": "/home/me", "OMP_NUM_THREADS": "7",
         "TORCH_CPP_LOG_LEVEL": "FATAL",  # a wrong --master is one sentence, not twenty frames a try
     }  # fmt: skip
@@ -229,7 +234,7 @@ def test_run__a_rank_that_will_not_end_is_made_to_with_all_that_it_started() -> 
 
 def test_grace__keeps_a_ctrl_c_below_two_seconds() -> None:
     """The longest that ranks and daemon may take together, one after the other."""
-    assert launcher.INTERRUPT_GRACE_S + 3 * launcher.DAEMON_STOP_S < 2
+    assert signals.INTERRUPT_GRACE_S + 3 * private_daemon.DAEMON_STOP_S < 2
 
 
 def test_run__a_rank_that_is_told_to_end_may_finish_its_work(tmp_path: Path) -> None:
@@ -262,13 +267,13 @@ def test_run__a_private_daemon_that_dies_ends_the_run() -> None:
 
 def test_signals__interrupt_nothing_and_come_in_order() -> None:
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGCHLD)}
-    with Signals() as signals:
+    with Signals() as waiting:
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGUSR1)
-        found = [signals.next(5), signals.next(5), signals.next(0)]
+        found = [waiting.next(5), waiting.next(5), waiting.next(0)]
         child = subprocess.Popen(["true"])
         started = time.monotonic()
-        woken = signals.next(60)
+        woken = waiting.next(60)
         assert time.monotonic() - started < 50, "the end of a child wakes it"
         child.wait()
     assert found == [signal.SIGINT, signal.SIGUSR1, None] and woken is None
@@ -281,7 +286,7 @@ def test_secret__is_in_no_file_and_in_no_environment() -> None:
     secret = "5e" * 32
     plan = Plan(["true"], nodes=2, node_rank=0, master="127.0.0.1")
     environment = {**without_daemon(), "ULTIMA_JOB_SECRET": secret, "ULTIMA_PORT": str(free_port())}
-    with Signals() as signals, PrivateDaemon(plan, environment, signals) as daemon:
+    with Signals() as waiting, PrivateDaemon(plan, environment, waiting) as daemon:
         assert get_status(daemon.socket).security.mode == "job secret"
         folder, process = Path(daemon.socket).parent, daemon._process
         assert process is not None
@@ -295,7 +300,7 @@ def test_interrupt__while_the_daemon_starts(monkeypatch: pytest.MonkeyPatch, tmp
     mute = tmp_path / "python"
     mute.write_text("#!/bin/sh\nexec sleep 60\n")
     mute.chmod(0o755)
-    monkeypatch.setattr(launcher.sys, "executable", str(mute))
+    monkeypatch.setattr(private_daemon.sys, "executable", str(mute))
     monkeypatch.setattr(launcher, "DEFAULT_SOCKET", str(tmp_path / "none.sock"))
 
     def interrupted(path: Path) -> bool:
@@ -303,7 +308,8 @@ def test_interrupt__while_the_daemon_starts(monkeypatch: pytest.MonkeyPatch, tmp
             signal.raise_signal(signal.SIGINT)
         return False
 
-    monkeypatch.setattr(launcher, "answers", interrupted)
+    for module in (launcher, private_daemon):
+        monkeypatch.setattr(module, "answers", interrupted)
     assert launcher.launch(Plan(["touch", str(tmp_path / "ran")]), without_daemon(), print) == 130
     assert not (tmp_path / "ran").exists()
     assert not [
