@@ -66,18 +66,32 @@ def run_it(*arguments: str, environment: Mapping[str, str] | None = None) -> sub
     return subprocess.CompletedProcess(arguments, started.returncode, output, errors)
 
 
+@pytest.fixture(scope="module")
+def served() -> Iterator[dict[str, str]]:
+    """Variables that name a daemon on this host, for runs that need not start one."""
+    with Cluster() as cluster:
+        cluster.start_daemons(1)
+        yield {"ULTIMA_SOCKET": str(cluster.sockets[0])}
+        cluster._check()  # they have left it running
+
+
 @contextmanager
 def running(
-    ranks: int, script: str, up: str = "up", options: Sequence[str] = ()
+    ranks: int,
+    script: str,
+    environment: Mapping[str, str] | None = None,
+    up: str = "up",
+    options: Sequence[str] = (),
 ) -> Iterator[tuple[Process, list[psutil.Process]]]:
     """`ultima run` of a shell script whose ranks have all said |up|, and every process that it has started by then."""
-    started = ultima("run", "--nproc-per-node", str(ranks), *options, "--", "bash", "-c", script)
+    command = ("run", "--nproc-per-node", str(ranks), *options, "--", "bash", "-c", script)
+    started = ultima(*command, environment=environment)
     family: list[psutil.Process] = []
     try:
         assert started.stdout is not None
         for _ in range(ranks):
             line = started.stdout.readline().decode()
-            assert line.startswith(up), f"{line!r}: {started.communicate(timeout=30)[1]}"
+            assert line.startswith("up"), f"{line!r}: {started.communicate(timeout=30)[1]}"
         family = psutil.Process(started.pid).children(recursive=True)
         yield started, family
     finally:
@@ -151,14 +165,10 @@ def test_run__ranks_average_through_a_private_daemon_that_goes_with_them() -> No
     assert done.stderr == "ultima: no daemon runs on this host: a private one serves this run\n"
 
 
-def test_run__takes_the_daemon_that_is_there() -> None:
-    with Cluster() as cluster:
-        cluster.start_daemons(1)
-        named = {"ULTIMA_SOCKET": str(cluster.sockets[0])}
-        done = run_it("--nproc-per-node", "2", sys.executable, "-c", AVERAGES, environment=named)
-        assert done.returncode == 0, done.stderr
-        assert done.stderr == "" and done.stdout.count(f"3.0 3.0 {cluster.sockets[0]}\n") == 2
-        cluster._check()  # and left it running
+def test_run__takes_the_daemon_that_is_there(served: dict[str, str]) -> None:
+    done = run_it("--nproc-per-node", "2", sys.executable, "-c", AVERAGES, environment=served)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == "" and done.stdout.count(f"3.0 3.0 {served['ULTIMA_SOCKET']}\n") == 2
 
 
 def test_run__a_daemon_that_was_named_must_be_there(tmp_path: Path) -> None:
@@ -174,8 +184,8 @@ def test_run__a_daemon_that_cannot_start_ends_the_run() -> None:
     assert done.stderr.endswith("ultima: the private daemon ended with status 2; see above\n")
 
 
-def test_run__a_program_that_is_not_there_is_named() -> None:
-    done = run_it("--nproc-per-node", "2", "/no/such/program")
+def test_run__a_program_that_is_not_there_is_named(served: dict[str, str]) -> None:
+    done = run_it("--nproc-per-node", "2", "/no/such/program", environment=served)
     assert done.returncode == 1
     assert "ultima: '/no/such/program' cannot be started: No such file or directory" in done.stderr
 
@@ -196,11 +206,13 @@ def test_run__no_folder_can_be_made_is_one_sentence(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize(("ending", "status"), [("exit 7", 7), ("kill -KILL $$", 128 + 9)])
-def test_run__the_first_failure_ends_the_others_and_is_passed_on(tmp_path: Path, ending: str, status: int) -> None:
+def test_run__the_first_failure_ends_the_others_and_is_passed_on(
+    served: dict[str, str], tmp_path: Path, ending: str, status: int
+) -> None:
     """Rank 1 fails once the two others have said who they are."""
     there = f"while [ ! -e {tmp_path}/0 ] || [ ! -e {tmp_path}/2 ]; do sleep 0.05; done"
     script = f'if [ $RANK = 1 ]; then {there}; {ending}; fi; echo "pid $$"; touch {tmp_path}/$RANK; {WAITING}'
-    done = run_it("--nproc-per-node", "3", "bash", "-c", script)
+    done = run_it("--nproc-per-node", "3", "bash", "-c", script, environment=served)
     assert done.returncode == status
     assert "local rank 1 ended" in done.stderr
     ranks = [int(line.split()[1]) for line in done.stdout.splitlines() if line.startswith("pid")]
@@ -237,18 +249,18 @@ def test_grace__keeps_a_ctrl_c_below_two_seconds() -> None:
     assert signals.INTERRUPT_GRACE_S + 3 * private_daemon.DAEMON_STOP_S < 2
 
 
-def test_run__a_rank_that_is_told_to_end_may_finish_its_work(tmp_path: Path) -> None:
+def test_run__a_rank_that_is_told_to_end_may_finish_its_work(served: dict[str, str], tmp_path: Path) -> None:
     script = f"trap 'sleep 1.2; echo saved > {tmp_path}/$RANK; exit 0' TERM; {WAITING}"
-    with running(2, script) as (started, _):
+    with running(2, script, served) as (started, _):
         started.send_signal(signal.SIGTERM)
         started.communicate(timeout=30)
         assert started.returncode == 143
     assert [(tmp_path / name).read_text() for name in "01"] == ["saved\n", "saved\n"]
 
 
-def test_run__signals_of_the_user_are_passed_on_and_end_nothing() -> None:
+def test_run__signals_of_the_user_are_passed_on_and_end_nothing(served: dict[str, str]) -> None:
     script = f"trap 'echo got one; exit 5' USR1; {WAITING}"
-    with running(1, script) as (started, _):
+    with running(1, script, served) as (started, _):
         started.send_signal(signal.SIGUSR1)
         output, _ = started.communicate(timeout=30)
         assert started.returncode == 5
