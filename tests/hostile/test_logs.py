@@ -13,7 +13,7 @@ import grpc
 from tests.e2e.hosts import running
 from ultima.v1 import admin_pb2, admin_pb2_grpc, peer_pb2, peer_pb2_grpc, trainer_pb2, trainer_pb2_grpc, types_pb2
 
-TIMES = 3000
+TIMES = 1500
 BYTES_MAX = 160_000  # of all that it may come to: a burst of each kind of line
 
 
