@@ -246,7 +246,7 @@ async def test_peer__connect_of_strangers_changes_nothing(house: House) -> None:
     async with peer(daemons[1]) as stub:
         for request, code, names in rows:
             with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await stub.Connect(request, timeout=3)
+                await stub.Connect(request, timeout=1.5)
             assert caught.value.code() is code and names in (caught.value.details() or ""), names
         assert path.connects == 1 and path.up
         answer = await stub.Connect(good, timeout=5)  # the same again changes nothing either
