@@ -118,8 +118,8 @@ def test_attach__no_answer(tmp_path: Path) -> None:
 def test_attach__join_without_end(tmp_path: Path) -> None:
     with AttachServer(tmp_path) as server:
         server.hold.clear()
-        with ends_within(1.5), pytest.raises(ultima.JoinTimeout, match="job 'j', rank 1 of 2"):
-            connect(server, timeout="1500ms")
+        with ends_within(0.7), pytest.raises(ultima.JoinTimeout, match="job 'j', rank 1 of 2"):
+            connect(server, timeout="700ms")
 
 
 @pytest.mark.parametrize(
@@ -141,8 +141,8 @@ def test_join__each_status(tmp_path: Path, status: grpc.StatusCode, kind: type[E
     """What may pass by itself is tried again; what will not is told at once."""
     with AttachServer(tmp_path) as server:
         server.status = (status, "because of rank 5")
-        with ends_within(1.5), pytest.raises(kind, match="because of rank 5"):
-            connect(server, timeout="1500ms")
+        with ends_within(0.7), pytest.raises(kind, match="because of rank 5"):
+            connect(server, timeout="700ms")
         assert len(server.joins) >= tries
         assert (len(server.joins) > 1) == (tries > 1)
 
