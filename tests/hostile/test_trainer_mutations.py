@@ -78,9 +78,20 @@ def write_for(seconds: float, lanes: list[Lane], draw: random.Random) -> None:
                 next_seq[at] = max(0, next_seq[at] - 1)
 
 
-@pytest.mark.parametrize("seconds", [ATTACK_S, pytest.param(LONG_ATTACK_S, marks=pytest.mark.check)])
-@pytest.mark.parametrize("world", [1, 2])
-@pytest.mark.parametrize("policy", [1, 3], ids=["none", "solo"])
+NONE, SOLO = 1, 3
+
+
+@pytest.mark.parametrize(
+    ("world", "policy", "seconds"),
+    [
+        *((world, policy, ATTACK_S) for world, policy in ((1, NONE), (2, SOLO))),
+        *(
+            pytest.param(world, policy, LONG_ATTACK_S, marks=pytest.mark.check)
+            for world in (1, 2)
+            for policy in (NONE, SOLO)
+        ),
+    ],
+)
 def test_mutations__hurt_nobody_else(host: DaemonProcess, world: int, policy: int, seconds: float) -> None:
     """Ranks of a job write requests of which some fields are absurd; then others change them while the engine reads."""
     draw = random.Random(seed := random.randrange(2**32))

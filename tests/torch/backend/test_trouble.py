@@ -74,7 +74,7 @@ def test_disagreement__is_a_desync_that_names_it_on_both_ranks(cluster: Cluster)
                     assert errors[0]["mine"].startswith(by_gloo[name]) and "Gloo's" in errors[0]["mine"]
 
 
-@pytest.mark.parametrize(("world", "hosts"), [(2, 2), (2, 1), (4, 2)])
+@pytest.mark.parametrize(("world", "hosts"), [(2, 2), pytest.param(2, 1, marks=pytest.mark.check), (4, 2)])
 def test_disagreement__of_two_that_both_call_gloo(cluster: Cluster, world: int, hosts: int) -> None:
     """Gloo alone would wait for its timeout, or end the process. All ranks hear, in words, what differs, and live."""
     words = {
@@ -196,7 +196,7 @@ def test_upgraded_daemon__under_a_training_with_batch_norm(tmp_path: Path, mode:
     assert mode == "bounded" or first["weights"] == second["weights"]
 
 
-@pytest.mark.parametrize("how", ["ddp", "all_reduce", "barrier"])
+@pytest.mark.parametrize("how", ["ddp", pytest.param("all_reduce", marks=pytest.mark.check), "barrier"])
 def test_interrupt__ends_all_ranks_wherever_they_wait(cluster: Cluster, tmp_path: Path, how: str) -> None:
     """The groups have five minutes left; the ranks have what a busy machine needs to end two processes."""
     variables = {"ULTIMA_TEST_WAIT": how, "ULTIMA_TEST_FOLDER": str(tmp_path)}
