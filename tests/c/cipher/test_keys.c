@@ -148,29 +148,41 @@ static void keys__the_same_secret_is_taken_once(void)
     ut_keys_end(&a);
 }
 
-/* A path in one direction carries data, in the other feedback; the newest packets overtake others, some are lost. */
+/* What has been sent on a path, and came. */
+typedef struct traffic {
+    uint64_t data, feedback, opened, sent;
+    ut_ns now;
+} traffic;
+
+enum { HELD = 8 };
+
+/* HELD packets of data in one direction, of which the newest overtakes the others, and in the other one of feedback; of
+ * all three in ten are lost. */
+static void exchange(ut_keys *a, ut_keys *b, traffic *all)
+{
+    packet p, held[HELD];
+    for (unsigned i = 0; i < HELD; i++)
+        send_one(a, &held[i], UT_KIND_DATA, ++all->data, all->now += UT_MS);
+    for (unsigned i = HELD; i-- > 0;) {
+        if (check_below(100) < 30)
+            continue;
+        all->sent++;
+        all->opened += receive(b, &held[i], all->now);
+    }
+    send_one(b, &p, UT_KIND_FEEDBACK, ++all->feedback, all->now);
+    if (check_below(100) >= 30)
+        CHECK(receive(a, &p, all->now));
+}
+
 static void keys__epochs_change_under_loss_and_reordering(void)
 {
-    enum { PACKETS = 4000, HELD = 8 };
+    enum { PACKETS = 4000 };
     ut_keys a, b;
-    packet p, held[HELD];
-    uint64_t n = 0, back = 0, opened = 0, sent = 0;
+    traffic all = {0};
     begin_pair(&a, &b, UT_SUITE_AES_128_GCM, &quick);
-    ut_ns now = 0;
-    for (unsigned round = 0; round < PACKETS / HELD; round++) {
-        for (unsigned i = 0; i < HELD; i++)
-            send_one(&a, &held[i], UT_KIND_DATA, ++n, now += UT_MS);
-        for (unsigned i = HELD; i-- > 0;) {
-            if (check_below(100) < 30)
-                continue;
-            sent++;
-            opened += receive(&b, &held[i], now);
-        }
-        send_one(&b, &p, UT_KIND_FEEDBACK, ++back, now);
-        if (check_below(100) >= 30)
-            CHECK(receive(&a, &p, now));
-    }
-    CHECK_EQ(opened, sent);            /* no change of keys has cost a packet */
+    for (unsigned round = 0; round < PACKETS / HELD; round++)
+        exchange(&a, &b, &all);
+    CHECK_EQ(all.opened, all.sent);    /* no change of keys has cost a packet */
     CHECK_GE(a.out.changes, 256 + 50); /* the epoch's 8 bits went round */
     CHECK_GE(b.out.changes, 50);
     CHECK(a.out.changes - b.in.changes <= 1);
@@ -251,14 +263,14 @@ static void keys__who_knew_the_old_secret_is_out(void)
 /* Keys of 3 packets, a fresh secret every few of them that the sender hears of late, loss and reordering both ways. */
 static void keys__fresh_secrets_under_loss_and_reordering(void)
 {
-    enum { ROUNDS = 3000, HELD = 8 };
+    enum { ROUNDS = 3000 };
     ut_keys a, b;
-    packet p, held[HELD];
-    uint64_t n = 0, back = 0, opened = 0, sent = 0, told = 0;
+    traffic all = {0};
+    uint64_t told = 0;
     uint8_t drawn = 0;
     bool to_tell = false;
     begin_pair(&a, &b, UT_SUITE_AES_128_GCM, &quick);
-    for (ut_ns now = 0; now < (ut_ns)ROUNDS * HELD * UT_MS;) {
+    while (all.now < (ut_ns)ROUNDS * HELD * UT_MS) {
         const uint8_t fresh[UT_SECRET_BYTES] = {8, drawn, (uint8_t)(told >> 8)};
         if (!to_tell && !b.in.fresh && check_below(4) == 0) {
             CHECK_EQ(ut_keys_renew(&b, false, UT_SUITE_AES_128_GCM, fresh, &here), UT_OK);
@@ -268,20 +280,10 @@ static void keys__fresh_secrets_under_loss_and_reordering(void)
             to_tell = false;
             drawn++, told++;
         }
-        for (unsigned i = 0; i < HELD; i++)
-            send_one(&a, &held[i], UT_KIND_DATA, ++n, now += UT_MS);
-        for (unsigned i = HELD; i-- > 0;) {
-            if (check_below(100) < 30)
-                continue;
-            sent++;
-            opened += receive(&b, &held[i], now);
-        }
-        send_one(&b, &p, UT_KIND_FEEDBACK, ++back, now);
-        if (check_below(100) >= 30)
-            CHECK(receive(&a, &p, now));
+        exchange(&a, &b, &all);
     }
-    CHECK_EQ(opened, sent); /* no fresh secret has cost a packet */
-    CHECK_GE(told, 300);    /* their 8 bits went round */
+    CHECK_EQ(all.opened, all.sent); /* no fresh secret has cost a packet */
+    CHECK_GE(told, 300);            /* their 8 bits went round */
     CHECK_EQ(a.out.renewals + a.out.fresh, (uint8_t)told);
     end_pair(&a, &b);
 }
