@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import numpy as np
@@ -81,47 +80,6 @@ def test_sparse__async_ops_among_dense_ones(four: Hosts) -> None:
                 np.testing.assert_array_equal(out, wanted)
 
         assert everywhere(jobs, train) == [None] * 3
-
-
-def test_sparse__a_rank_that_never_calls(four: Hosts) -> None:
-    """The others' results hold each other's entries, divided by the two that came, and say what is missing."""
-    with ranks(four[:3]) as jobs:
-        called = threading.Barrier(2)
-
-        def train(rank: int, job: ultima.Job) -> tuple[ultima.Receipt, Floats] | None:
-            if rank == 2:
-                return None
-            out = np.empty(SIZE, np.float32)
-            called.wait()
-            return job.allreduce_sparse(*entries(rank, 0, 0.01), out, deadline="500ms"), out
-
-        found = [pair for pair in everywhere(jobs, train) if pair is not None]
-        given = [entries(rank, 0, 0.01) for rank in range(2)]
-        mean, own = dense(given, 1, "float32") / 2, [dense([each], 1, "float32") for each in given]
-        for rank, (receipt, out) in enumerate(found):
-            assert receipt.status is ultima.Status.PARTIAL and receipt.culprit == (2,)
-            assert receipt.bytes_missing > 0
-            assert ((out == mean) | (out == own[rank])).all(), "a mean of both, or what is our own where none came"
-            assert (out[own[1 - rank] != 0] != 0).any()
-
-
-def test_sparse__holes_hold_the_average_of_the_ranks_of_the_host(four: Hosts) -> None:
-    """Where the other host's answers never come, as in the own shard; a hole that held their sum would be twice it."""
-    with ranks([four[0], four[0], four[1]]) as jobs:
-        called = threading.Barrier(2)
-
-        def train(rank: int, job: ultima.Job) -> tuple[ultima.Receipt, Floats] | None:
-            if rank == 2:
-                return None
-            out = np.empty(SIZE, np.float32)
-            called.wait()
-            return job.allreduce_sparse(*entries(rank, 0, 0.01), out, form="float16", deadline="500ms"), out
-
-        found = [pair for pair in everywhere(jobs, train) if pair is not None]
-        mean = dense([entries(rank, 0, 0.01) for rank in range(2)], 1, "float16") / 2
-        for receipt, out in found:
-            assert receipt.status is ultima.Status.INSUFFICIENT and receipt.bytes_missing > 0
-            np.testing.assert_array_equal(out, mean)
 
 
 def test_sparse__other_algorithms_refuse(four: Hosts) -> None:

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 import ultima
+from tests.client.api.slots import at_once
+from tests.e2e.test_sparse_reduce import SIZE, dense, entries
 from tests.seeds import seeds
-from ultima.base.sparse_form import SparseCall, float8_scale, rounded
+from ultima.base.sparse_form import Floats, SparseCall, float8_scale, rounded
 from ultima.base.words import FORMS
 from ultima.testing import FakeDaemon
 
@@ -160,11 +162,50 @@ def test_jobs_without__a_policy_or_a_daemon_that_sums() -> None:
             job.allreduce_sparse(np.arange(1), out[:1], out)
 
 
+def silent(rank: int, op_seq: int, mine: Any) -> None:
+    """A rank that never calls."""
+
+
 def test_missing_rank__average_over_those_that_arrived() -> None:
-    with FakeDaemon(2, peer=lambda rank, op_seq, mine: None) as daemon, daemon.connect(0, arena="64K") as job:
+    with FakeDaemon(2, peer=silent) as daemon, daemon.connect(0, arena="64K") as job:
         out = np.zeros(4, np.float32)
         receipt = job.allreduce_sparse(np.array([2]), np.array([5], np.float32), out, deadline="50ms")
         assert not receipt.complete and out.tolist() == [0, 0, 5, 0]
+
+
+def test_missing_rank__the_others_entries_and_ones_own() -> None:
+    """The others' results hold each other's entries, divided by the two that came, and say what is missing."""
+    with FakeDaemon(3, peer=silent) as daemon, ExitStack() as stack:
+        jobs = [stack.enter_context(daemon.connect(rank)) for rank in range(2)]
+
+        def train(job: ultima.Job) -> tuple[ultima.Receipt, Floats]:
+            out = np.empty(SIZE, np.float32)
+            return job.allreduce_sparse(*entries(job.rank, 0, 0.01), out, deadline="300ms"), out
+
+        found = at_once(*(lambda job=job: train(job) for job in jobs))
+        given = [entries(rank, 0, 0.01) for rank in range(2)]
+        mean, own = dense(given, 1, "float32") / 2, [dense([each], 1, "float32") for each in given]
+        for rank, (receipt, out) in enumerate(found):
+            assert receipt.status is ultima.Status.PARTIAL and receipt.culprit == (2,)
+            assert receipt.bytes_missing > 0
+            assert ((out == mean) | (out == own[rank])).all(), "a mean of both, or what is our own where none came"
+            assert (out[own[1 - rank] != 0] != 0).any()
+
+
+def test_missing_host__holes_hold_the_average_of_the_ranks_that_are_here() -> None:
+    """Where the other host's answers never come, as in the own shard; a hole that held their sum would be twice it."""
+    with FakeDaemon(3, ranks_per_host=2, peer=silent) as daemon, ExitStack() as stack:
+        jobs = [stack.enter_context(daemon.connect(rank)) for rank in range(2)]
+
+        def train(job: ultima.Job) -> tuple[ultima.Receipt, Floats]:
+            out = np.empty(SIZE, np.float32)
+            return job.allreduce_sparse(*entries(job.rank, 0, 0.01), out, form="float16", deadline="300ms"), out
+
+        found = at_once(*(lambda job=job: train(job) for job in jobs))
+        mean = dense([entries(rank, 0, 0.01) for rank in range(2)], 1, "float16") / 2
+        for receipt, out in found:
+            assert receipt.status is ultima.Status.INSUFFICIENT and receipt.bytes_missing > 0
+            np.testing.assert_array_equal(out, mean)
 
 
 def test_call__scatters_what_its_bytes_say() -> None:
