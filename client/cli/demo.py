@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import time
 from contextlib import ExitStack
+from dataclasses import replace
 from enum import StrEnum
 from itertools import product
 from types import FrameType
@@ -17,6 +19,8 @@ import typer
 from ultima.base.errors import InvalidArgument, UltimaError
 from ultima.cli.common import say
 from ultima.v1 import installed
+
+LOSS_MAX = 0.3  # beyond, paths count as broken, and there is nothing to show
 
 
 class Backend(StrEnum):
@@ -71,6 +75,16 @@ def demo(
         str | None,
         typer.Option(metavar="SHARE", help="Train once more with this share of the gradients sent, as in 1%."),
     ] = None,
+    loss: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SHARE", help="Train once more on a network that loses this share of datagrams, as in 1%."
+        ),
+    ] = None,
+    rate: Annotated[
+        str | None,
+        typer.Option(metavar="RATE", help="Train once more on a network whose links pass this much, as in 200Mbit."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print only the result, as JSON with stable keys.")] = False,
 ) -> None:
     if why := installed.lacks("demo", "`ultima demo`"):
@@ -85,6 +99,7 @@ def demo(
     ways = [extra]
     if sparse is not None:
         ways.append([*extra, "--sparse", _share(sparse, backend, policy, coded)])
+    weathers = _weathers(loss, rate, backend)
     try:
         load(data.value)
     except (OSError, ValueError) as error:
@@ -102,19 +117,27 @@ def demo(
             watcher = report.PlainWatcher(console)
         try:
             if backend is Backend.ULTIMA:
-                cluster.start_daemons(ranks)
+                # Of this process alone: gRPC's fork handlers can abort the child that is about to become a rank.
+                os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
+                cluster.start_daemons(ranks, relayed=len(weathers) > 1)
+                between = " and a relay between them" if len(weathers) > 1 else ""
                 report.say(
-                    console, f"{ranks} daemons on loopback, each with a socket of its own under {cluster.folder}"
+                    console,
+                    f"{ranks} daemons on loopback{between}, each with a socket of its own under {cluster.folder}",
                 )
                 if policy is not Policy.NONE or coded:
                     report.say(
                         console,
                         f"See which ranks are in the rounds, live:  ultima status --socket {cluster.sockets[0]}",
                     )
-            for seed, way in product(range(1, seeds + 1), ways):
+            for seed, way, weather in product(range(1, seeds + 1), ways, weathers):
                 options = ["--seed", str(seed), "--data", data.value, *way]
                 options += [] if epochs is None else ["--epochs", str(epochs)]
-                runs.append(_run(cluster, watcher, backend, ranks, seed, options))
+                if weather is not None:
+                    cluster.change_weather(weather)
+                    report.say(console, f"Network: {report.weather_text(weather.loss, weather.rate)}")
+                run = _run(cluster, watcher, backend, ranks, seed, options)
+                runs.append(run if weather is None else replace(run, network=cluster.weather_report()))
         except ChildFailed as error:
             raise DemoFailed(str(error)) from None
     wall_s = time.monotonic() - started
@@ -154,6 +177,22 @@ def _share(text: str, backend: Backend, policy: Policy, coded: int | None) -> st
     if backend is not Backend.ULTIMA or policy is not Policy.NONE or coded:
         raise InvalidArgument("--sparse", text, "none with --backend gloo, with a --policy or with --coded")
     return str(share_of(text))
+
+
+def _weathers(loss: str | None, rate: str | None, backend: Backend) -> list[Any]:
+    """What the networks of the trainings do, a Weather each; [None] for one without a relay. Raises InvalidArgument."""
+    from ultima.demo.relay import Weather
+    from ultima.demo.share import rate_of, share_of
+
+    if loss is None and rate is None:
+        return [None]
+    if backend is not Backend.ULTIMA:
+        named = ("--loss", loss) if loss is not None else ("--rate", rate)
+        raise InvalidArgument(*named, "none with --backend gloo, whose TCP losses only the kernel can make: `make lab`")
+    weather = Weather(
+        0.0 if loss is None else share_of(loss, "--loss", LOSS_MAX), 0.0 if rate is None else rate_of(rate, "--rate")
+    )
+    return [Weather(), weather]
 
 
 def _run(cluster: Any, watcher: Any, backend: Backend, ranks: int, seed: int, options: list[str]) -> Any:

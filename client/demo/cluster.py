@@ -9,7 +9,9 @@ program alone, which then stops them in order.
 
 from __future__ import annotations
 
+import json
 import os
+import secrets
 import selectors
 import shutil
 import signal
@@ -18,16 +20,21 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
+from ultima.demo import relay
+from ultima.demo.relay import Weather
 from ultima.launch.processes import answers, dies_with_parent, free_port, private_folder
 
 DAEMON_START_S = 20.0
 STOP_S = 5.0
 # Rank 0 speaks several times a second once it trains; before that, it loads torch and the images.
 SILENCE_S = 120.0
+# The last number of the address by which a daemon is known behind a relay, beyond those of 16 daemons themselves.
+RELAY_PLACE = 101
 LOG_LINES_SHOWN = 15
 
 
@@ -50,7 +57,10 @@ class Cluster:
     def __init__(self) -> None:
         self.folder = private_folder("ultima-demo-")
         self.sockets: list[Path] = []
+        self._report = self.folder / "relay.json"
+        self._relay: Child | None = None
         self._daemons: list[Child] = []
+        """And the relay, if there is one."""
         self._ranks: list[Child] = []
 
     def __enter__(self) -> Cluster:
@@ -63,15 +73,23 @@ class Cluster:
         _stop(self._daemons)
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def start_daemons(self, count: int) -> None:
-        """Starts |count| daemons on loopback and returns when each takes connections. Raises ChildFailed."""
+    def start_daemons(self, count: int, relayed: bool = False) -> None:
+        """Starts |count| daemons on loopback and returns when each takes connections. Raises ChildFailed.
+
+        |relayed|: a relay stands between them, whose weather `change_weather` sets; else they talk to each other.
+        """
+        # Addresses of loopback that no other demo is likely to have: a relay's ports are those of the daemons.
+        net = f"127.{secrets.randbelow(64) + 64}.{secrets.randbelow(256)}"
         for index in range(count):
             folder = self.folder / f"host{index}"
             folder.mkdir(mode=0o700)
-            arguments = ["--runtime-dir", str(folder), "--port", "0", "--log-level", "warning"]
-            arguments += ["--bind", "127.0.0.1", "--insecure"]
+            arguments = ["--runtime-dir", str(folder), "--port", "0", "--log-level", "warning", "--insecure"]
+            arguments += ["--bind", f"{net}.{index + 1}" if relayed else "127.0.0.1"]
+            environment = dict(os.environ)
+            if relayed:
+                environment["ULTIMAD_ADVERTISE"] = f"{net}.{index + RELAY_PLACE}"
             command = [sys.executable, "-m", "ultima.daemon.process.main", *arguments]
-            self._daemons.append(self._start(f"daemon {index}", command, dict(os.environ)))
+            self._daemons.append(self._start(f"daemon {index}", command, environment))
             self.sockets.append(folder / "ultimad.sock")
         limit = time.monotonic() + DAEMON_START_S
         for child, path in zip(self._daemons, self.sockets, strict=True):
@@ -83,6 +101,45 @@ class Cluster:
                         f"{child.name} did not listen on {path} within {DAEMON_START_S:g} s\n{tail(child.log)}"
                     )
                 time.sleep(0.02)
+        if relayed:
+            self._start_relay(net)
+
+    def change_weather(self, weather: Weather) -> None:
+        """From now on the relay does this to datagrams, and counts anew. Raises ChildFailed."""
+        assert self._relay is not None and self._relay.process.stdin is not None
+        self._relay.process.stdin.write(json.dumps(asdict(weather)).encode() + b"\n")
+        self._relay.process.stdin.flush()
+        self._wait_for_relay(lambda found: found["loss"] == weather.loss and found["rate"] == weather.rate)
+
+    def weather_report(self) -> dict[str, Any]:
+        """What the relay has done since the last change: its Weather, its Counts, and "unread"."""
+        time.sleep(2 * relay.REPORT_S)  # until it has told of the last datagrams
+        found: dict[str, Any] = json.loads(self._report.read_text())
+        return found
+
+    def _start_relay(self, net: str) -> None:
+        from ultima.admin.calls import get_status
+
+        hosts = []
+        for index, path in enumerate(self.sockets):
+            status = get_status(str(path))
+            ports = [port for lane in status.engine.lanes for port in (lane.data_port, lane.feedback_port)]
+            host = relay.Host(f"{net}.{index + 1}", f"{net}.{index + RELAY_PLACE}", status.grpc_port, tuple(ports))
+            hosts.append(asdict(host))
+        command = [sys.executable, "-m", "ultima.demo.relay", json.dumps(hosts), str(self._report)]
+        self._relay = self._start("relay", command, dict(os.environ), stdin=subprocess.PIPE)
+        self._daemons.append(self._relay)
+        self._wait_for_relay(lambda found: True)
+
+    def _wait_for_relay(self, there: Callable[[dict[str, Any]], bool]) -> None:
+        assert self._relay is not None
+        limit = time.monotonic() + DAEMON_START_S
+        while not self._report.exists() or not there(json.loads(self._report.read_text())):
+            if self._relay.process.poll() is not None:
+                raise ChildFailed(describe(self._relay))
+            if time.monotonic() > limit:
+                raise ChildFailed(f"the relay did not answer within {DAEMON_START_S:g} s\n{tail(self._relay.log)}")
+            time.sleep(0.02)
 
     def run_ranks(self, count: int, arguments: list[str], backend: str, on_line: Callable[[bytes], None]) -> None:
         """Runs |count| ranks of `ultima.demo.train` to their end; each line of rank 0's output goes to |on_line|.
@@ -113,13 +170,20 @@ class Cluster:
         _stop(self._ranks)
         self._ranks.clear()
 
-    def _start(self, name: str, command: list[str], environment: dict[str, str], output: bool = False) -> Child:
+    def _start(
+        self,
+        name: str,
+        command: list[str],
+        environment: dict[str, str],
+        output: bool = False,
+        stdin: int = subprocess.DEVNULL,
+    ) -> Child:
         log = self.folder / f"{name.replace(' ', '')}.log"
         with log.open("ab") as file:
             process = subprocess.Popen(
                 command,
                 env=environment,
-                stdin=subprocess.DEVNULL,
+                stdin=stdin,
                 stdout=subprocess.PIPE if output else file,
                 stderr=file,
                 process_group=0,
@@ -185,5 +249,6 @@ def _stop(children: list[Child]) -> None:
         except subprocess.TimeoutExpired:
             child.process.kill()
             child.process.wait()
-        if child.process.stdout is not None:
-            child.process.stdout.close()
+        for stream in (child.process.stdin, child.process.stdout):
+            if stream is not None:
+                stream.close()

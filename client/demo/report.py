@@ -6,6 +6,7 @@ elsewhere.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import mean, median
 from typing import Any, Protocol
@@ -16,6 +17,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 
 PLAIN_PERIOD_S = 2.0
+# A relay that is later than this has been kept from the CPU: its timers are exact to a tenth of a millisecond.
+LATE_S = 0.005
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,8 @@ class Run:
     seed: int
     start: dict[str, Any]
     result: dict[str, Any]
+    network: dict[str, Any] | None = None
+    """What the relay did meanwhile (`Cluster.weather_report`); None without one."""
 
 
 class Watcher(Protocol):
@@ -145,20 +150,28 @@ def add_up(summaries: list[dict[str, Any]]) -> dict[str, Any]:
 def print_summary(console: Console, runs: list[Run], wall_s: float) -> None:
     """The end of the demo: accuracy and step time per seed, then what the receipts say."""
     table = _table("Training")
-    for name in ("seed", "gradients", "accuracy", "step p50", "training", "replicas"):
+    networks = any(run.network for run in runs)
+    shares = not networks or len(ways_of(runs)) > 1
+    optional = [*(["network"] if networks else []), *(["gradients"] if shares else [])]
+    for name in ("seed", *optional, "accuracy", "step p50", "training", "replicas"):
         table.add_column(name, justify="right", no_wrap=True)
     for run in runs:
         table.add_row(
             str(run.seed),
-            gradients_text(run.start.get("sparse")),
+            *([_network_name(run)] if networks else []),
+            *([gradients_text(run.start.get("sparse"))] if shares else []),
             f"{run.result['accuracy']:.2%}",
             f"{run.result['step_ms']:.1f} ms",
             f"{run.result['train_s']:.1f} s",
             "equal" if run.result["replicas_equal"] else "differ",
         )
     console.print(table)
+    if networks:
+        console.print(_network_table(runs))
+        for text in network_texts(runs):
+            say(console, text)
     ways = ways_of(runs)
-    if len(runs) > len(ways):
+    if len(runs) > len(ways) and not networks:
         for share, each in ways.items():
             what = "" if len(ways) == 1 else f", {gradients_text(share)}"
             say(console, f"Mean accuracy of {len(each)} seeds{what}: {accuracy_mean(each):.2%}")
@@ -216,6 +229,59 @@ def _ways_table(ways: dict[float | None, list[Run]]) -> Table:
             f"{mean(float(run.result['train_s']) for run in each):.1f} s",
         )
     return table
+
+
+def weather_text(loss: float, rate: float) -> str:
+    """What a network does to datagrams."""
+    said = [f"{100 * loss:g} % lost"] if loss else []
+    said += [f"{rate / 1e6:g} Mbit/s"] if rate else []
+    return ", ".join(said) or "as loopback is"
+
+
+def _network_name(run: Run) -> str:
+    return weather_text(run.network["loss"], run.network["rate"]) if run.network else "loopback"
+
+
+def _network_table(runs: list[Run]) -> Table:
+    """The same training on each network, as means over the seeds; of op times the worst p99 of a rank."""
+    table = _table("The same training on two networks")
+    for name in ("network", "accuracy", "step p50", "op p99", "missing", "repaired"):
+        table.add_column(name, justify="left" if name == "network" else "right", no_wrap=True)
+    found: dict[tuple[float, float], list[Run]] = {}
+    for run in runs:
+        if run.network:
+            found.setdefault((run.network["loss"], run.network["rate"]), []).append(run)
+    for weather, each in found.items():
+        total = add_up(receipts_of(each))
+        missing = total["missing_bytes"] / total["expected_bytes"] if total["expected_bytes"] else 0.0
+        table.add_row(
+            weather_text(*weather),
+            f"{accuracy_mean(each):.2%}",
+            f"{mean(float(run.result['step_ms']) for run in each):.1f} ms",
+            f"{total['p99_us'] / 1e3:.1f} ms",
+            f"{missing:.4%}",
+            f"{total['repaired_bytes'] / 1e6:.2f} MB",
+        )
+    return table
+
+
+def network_texts(runs: list[Run]) -> Iterator[str]:
+    """What the relay did to the datagrams of each training, and what it could not do."""
+    for run in runs:
+        network = run.network
+        if not network or not (network["loss"] or network["rate"]):
+            continue
+        lost = network["lost"] / network["came"] if network["came"] else 0.0
+        yield (
+            f"Seed {run.seed}: the relay lost {network['lost']:,} of {network['came']:,} datagrams ({lost:.2%}), and "
+            f"{network['overflowed']:,} more at full queues."
+        )
+        if network["unread"] or network["late_s"] > LATE_S:
+            yield (
+                f"This machine was too slow for that network: datagrams left up to {network['late_s'] * 1e3:.0f} ms "
+                f"late, and {network['unread']:,} were never read. Step times are too long by that."
+            )
+    yield "TCP is not beside it: without root nobody can lose its segments. `make lab` and `make bench` do, as root."
 
 
 def _rank_table(run: Run) -> Table:
@@ -284,7 +350,10 @@ def to_json(backend: str, runs: list[Run], wall_s: float) -> dict[str, Any]:
         "step_ms_median": median(run.result["step_ms"] for run in runs),
         "wall_s": wall_s,
         "receipts": add_up(summaries) if summaries else None,
-        "runs": [{"seed": run.seed, **without_event(run.start), **without_event(run.result)} for run in runs],
+        "runs": [
+            {"seed": run.seed, "network": run.network, **without_event(run.start), **without_event(run.result)}
+            for run in runs
+        ],
     }
 
 

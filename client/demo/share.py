@@ -1,18 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The share of the gradients that the demo is asked to send. Without torch: whoever starts the ranks reads it, too."""
+"""The shares and rates that the demo is asked for. Without torch: whoever starts the ranks reads them, too."""
 
 from __future__ import annotations
 
+import re
+
 from ultima.base.errors import InvalidArgument
 
+RATE_MIN, RATE_MAX = 1_000_000, 10_000_000_000
+_RATE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([MG])(?:bit(?:/s)?|bps)", re.IGNORECASE)
 
-def share_of(text: str) -> float:
-    """Of "1%" or "0.01": above 0, to 1. Raises InvalidArgument."""
+
+def share_of(text: str, field: str = "sparse", most: float = 1.0) -> float:
+    """Of "1%" or "0.01": above 0, to |most|. Raises InvalidArgument."""
     number = text.strip().removesuffix("%")
     try:
         share = float(number) / (100 if number != text.strip() else 1)
     except ValueError:
         share = 0.0
-    if not 0 < share <= 1:
-        raise InvalidArgument("sparse", text, "a share above 0, to 100%, as in 1% or 0.01")
+    if not 0 < share <= most:
+        raise InvalidArgument(field, text, f"a share above 0, to {most:.0%}, as in 1% or 0.01")
     return share
+
+
+def rate_of(text: str, field: str) -> float:
+    """Bits per second of "200Mbit" or "1Gbit". Raises InvalidArgument."""
+    found = _RATE.fullmatch(text.strip())
+    rate = float(found[1]) * {"M": 1e6, "G": 1e9}[found[2].upper()] if found else 0.0
+    if not RATE_MIN <= rate <= RATE_MAX:
+        raise InvalidArgument(field, text, "a rate from 1Mbit to 10Gbit, as in 200Mbit")
+    return rate

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -235,6 +236,45 @@ def test_report__puts_dense_and_sparse_side_by_side() -> None:
 
 
 @needs_torch
+@pytest.mark.check
+@pytest.mark.timeout(300)
+def test_demo__trains_again_on_a_network_that_loses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The relay counts what it lost, the receipts say that all was repaired, and the model is the same one."""
+    monkeypatch.delenv("ULTIMA_SOCKET", raising=False)
+    options = ["--data", "digits", "--ranks", "2", "--epochs", "1", "--loss", "3%", "--rate", "500Mbit", "--json"]
+    result = runner.invoke(main.build(), ["demo", *options])
+    assert result.exit_code == 0, result.output
+    still, lossy = json.loads(result.stdout)["runs"]
+    network = still["network"]
+    assert (network["loss"], network["rate"], network["lost"]) == (0.0, 0.0, 0) and network["came"] > 37
+    network = lossy["network"]
+    assert (network["loss"], network["rate"]) == (0.03, 5e8)
+    assert 0.01 < network["lost"] / network["came"] < 0.06
+    assert still["replicas_equal"] and lossy["replicas_equal"]
+    assert lossy["accuracy"] == still["accuracy"], "a sum of two has the same bits in any order"
+    assert sum(receipt["repaired_bytes"] for receipt in lossy["receipts"]) > 0
+    assert "Network: 3 % lost, 500 Mbit/s" in result.stderr
+
+
+def test_report__puts_two_networks_side_by_side() -> None:
+    still = {"loss": 0.0, "rate": 0.0, "came": 900, "lost": 0, "overflowed": 0, "late_s": 0.0, "unread": 0}
+    lossy = {"loss": 0.01, "rate": 2e8, "came": 1000, "lost": 12, "overflowed": 3, "late_s": 0.0312, "unread": 2}
+    runs = [
+        replace(a_run(1, 0.5, [summary(missing_bytes=0)]), network=still),
+        replace(a_run(1, 0.75, [summary(repaired_bytes=2_000_000)]), network=lossy),
+    ]
+    console = Console(width=80, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
+    report.print_summary(console, runs, 12.0)
+    lines = [" ".join(line.split()) for line in console.export_text().splitlines()]
+    assert "as loopback is 50.00% 20.0 ms 2.5 ms 0.0000% 0.00 MB" in lines
+    assert "1 % lost, 200 Mbit/s 75.00% 20.0 ms 2.5 ms 1.0000% 2.00 MB" in lines
+    assert "1 1 % lost, 200 Mbit/s 75.00% 20.0 ms 9.0 s equal" in lines
+    assert "Seed 1: the relay lost 12 of 1,000 datagrams (1.20%), and 3 more at full queues." in lines
+    assert any("datagrams left up to 31 ms late, and 2 were never read." in line for line in lines)
+    assert report.to_json("ultima", runs, 1.0)["runs"][1]["network"] == lossy
+
+
+@needs_torch
 def test_demo__loads_no_torch_before_it_starts_the_ranks() -> None:
     """Each rank loads it, which takes seconds; whoever only starts them must not make a user wait as long again."""
     code = """
@@ -404,6 +444,9 @@ def test_report__says_who_was_not_waited_for() -> None:
         (["--sparse", "1%", "--policy", "solo"], "with a --policy"),
         (["--sparse", "few"], "a share above 0"),
         (["--sparse", "101%"], "a share above 0"),
+        (["--loss", "50%"], "--loss is '50%'; allowed: a share above 0, to 30%"),
+        (["--rate", "fast"], "--rate is 'fast'; allowed: a rate from 1Mbit"),
+        (["--loss", "1%", "--backend", "gloo"], "--loss is '1%'; allowed: none with --backend gloo"),
     ],
 )
 def test_demo__refuses_what_cannot_be(options: list[str], complaint: str) -> None:
