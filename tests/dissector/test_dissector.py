@@ -142,7 +142,7 @@ def test_dissect__garbage_is_unknown(data: bytes) -> None:
 
 def _random_data(rng: random.Random) -> bytes:
     packet = UltimaData(
-        flags=rng.getrandbits(1), stage=rng.randint(1, 2), coverage=rng.randint(1, 2**14 - 1),
+        flags=rng.choice((0, 1, 0x10, 0x11)), stage=rng.randint(1, 2), coverage=rng.randint(1, 2**14 - 1),
         connection=rng.getrandbits(32), number=rng.getrandbits(32), op_high=rng.getrandbits(16),
         view=rng.getrandbits(16), sent_us=rng.getrandbits(24), bucket=rng.getrandbits(16),
         offset=rng.getrandbits(29) * 8, timeout=rng.getrandbits(16),

@@ -95,7 +95,7 @@ class UltimaData(_Checked):
     fields_desc = [
         BitField("version", VERSION, 4),
         BitField("kind", KIND_DATA, 4),
-        FlagsField("flags", 0, 8, ["repair", "stale", "null", "ce", "patient", "bit5", "bit6", "bit7"]),
+        FlagsField("flags", 0, 8, ["repair", "stale", "null", "ce", "ask", "bit5", "bit6", "bit7"]),
         BitField("stage", 1, 2),
         BitField("coverage", 1, 14),
         XIntField("connection", 0),
@@ -304,8 +304,6 @@ def problems(data: bytes) -> list[str]:
 def _data_problems(packet: UltimaData) -> list[str]:
     rules = [
         (packet.flags & ~0x11 == 0, f"flags {int(packet.flags):#04x}: only 0x01 and 0x10 are used yet"),
-        (packet.flags & 0x10 == 0 or packet.last > 0, f"patient with last%ile {packet.last}: only last packets are"),
-        (packet.flags & 0x11 != 0x11, "patient and a repair: a repair is answered soon"),
         (packet.stage in (1, 2), f"stage {packet.stage}: 1 or 2"),
         (packet.stage != 1 or packet.coverage >= 1, "coverage 0 in stage 1: 1 to 16383"),
         (packet.last in (0, 1, 15), f"last%ile {packet.last}: 0, 1 or 15"),

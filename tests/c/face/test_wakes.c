@@ -174,7 +174,7 @@ static struct sent {
     ut_ns at;
     uint32_t to;
     unsigned kind;
-    uint8_t flags, last;
+    uint8_t flags;
 } sent_by_0[256];
 static unsigned sends;
 
@@ -187,7 +187,7 @@ static void note_all(uint32_t from, uint32_t to, uint32_t port, uint8_t *packet,
     unsigned kind = ut_wire_kind(packet, len);
     if (kind == UT_KIND_DATA)
         CHECK_EQ(ut_data_decode(&h, packet, len, UT_CHECK_SUM), UT_OK);
-    sent_by_0[sends++] = (struct sent){.at = now, .to = to, .kind = kind, .flags = h.flags, .last = h.ultima.last};
+    sent_by_0[sends++] = (struct sent){.at = now, .to = to, .kind = kind, .flags = h.flags};
 }
 
 /* Data that went to the same host at the same time. */
@@ -218,7 +218,7 @@ static void calm__all_that_is_said_goes_with_data(void)
             CHECK(s->kind == UT_KIND_DATA || s->kind == UT_KIND_FEEDBACK);
             CHECK_MSG(s->at > over || s->kind == UT_KIND_DATA || goes_with_data(s), "op %u", (unsigned)op);
             CHECK(s->at <= over || s->at >= over + UT_HOLD_NS / 2);
-            CHECK_EQ(s->kind == UT_KIND_DATA && s->last > 0, (s->flags & UT_FLAG_PATIENT) != 0);
+            CHECK(!(s->flags & UT_FLAG_ASK));
             said_with[s->to] += s->kind == UT_KIND_FEEDBACK && s->at <= over;
             later[s->to] += s->kind == UT_KIND_FEEDBACK && s->at > over;
         }
@@ -254,7 +254,7 @@ static void calm__news_waits_for_the_next_op(void)
     end();
 }
 
-/* A loss on one path, or an op whose end waits for the answer, and the last packets want one soon. */
+/* A loss on one path, or an op whose end waits for the answer, and the last packets ask for one. */
 static void hurry__is_for_all_paths_and_for_what_must_arrive(void)
 {
     enum { CALM, LOSS, BEFORE, SCATTER };
@@ -272,21 +272,21 @@ static void hurry__is_for_all_paths_and_for_what_must_arrive(void)
         ut_engine_submissions(engine, hosts[0].session, now);
         ut_engine_tick(engine, now);
         static ut_burst b;
-        unsigned last = 0, patient = 0;
+        unsigned last = 0, asked = 0;
         while (ut_engine_output(engine, now, &b))
             for (size_t at = 0; b.port == UT_PORT_DATA && at < b.bytes; at += b.segment_bytes) {
                 ut_data h;
                 CHECK_EQ(ut_data_decode(&h, b.memory + at, UT_MIN2(b.segment_bytes, b.bytes - at), UT_CHECK_SUM),
                          UT_OK);
                 last += h.ultima.last > 0;
-                patient += (h.flags & UT_FLAG_PATIENT) != 0;
+                asked += (h.flags & UT_FLAG_ASK) != 0;
             }
         CHECK_EQ(last, 2);
-        CHECK_EQ(patient, why == CALM || why == BEFORE ? 2 : 0);
-        for (uint32_t h = 1; h < n; h++) /* who hurries misses an answer sooner */
+        CHECK_EQ(asked, why == CALM || why == BEFORE ? 0 : 2);
+        for (uint32_t h = 1; h < n; h++) /* who asks misses an answer sooner */
             CHECK_EQ(ut_conn_silence(&job->conn[h]) >=
                          job->conn[h].tx.srtt + 4 * job->conn[h].tx.rttvar + (ut_ns)UT_HOLD_NS,
-                     patient > 0);
+                     asked == 0);
         end();
     }
 }

@@ -100,12 +100,6 @@ static bool is_new(ut_engine *e, const ut_job *j, uint32_t host, uint32_t low, u
     }
 }
 
-/* Its sender has nothing more to send behind it, or sends it again, and misses an answer soon. */
-static bool is_urgent(const ut_data *h)
-{
-    return h->flags & UT_FLAG_REPAIR || (h->ultima.last && !(h->flags & UT_FLAG_PATIENT));
-}
-
 /* A data packet in whose path and checksum we believe; |len| bytes without what a cipher adds, as one datagram or put
  * together from pieces. */
 static void take_data(ut_engine *e, ut_job *j, uint32_t host, const ut_data *h, const uint8_t *packet, size_t len,
@@ -126,7 +120,7 @@ static void take_data(ut_engine *e, ut_job *j, uint32_t host, const ut_data *h, 
         return;
     }
     ut_engine_came(e, 1, (uint32_t)len + j->frame.overhead, pn + 1 - UT_MIN2(c->rx.next, pn + 1));
-    ut_conn_received(c, pn, 1, (uint32_t)len + j->frame.overhead, h->time_us, ce, is_urgent(h), now);
+    ut_conn_received(c, pn, 1, (uint32_t)len + j->frame.overhead, h->time_us, ce, h->flags & UT_FLAG_ASK, now);
     if (h->flags & UT_FLAG_REPAIR && taken == UT_TAKEN_USED)
         e->stats.bytes_repaired += h->payload_len;
     if (taken == UT_TAKEN_LATE)
@@ -160,7 +154,7 @@ static void take_run(ut_engine *e, run *r, bool ce, ut_ns now)
     }
     if (n > 0) {
         ut_engine_came(e, n, n * bytes, pn + n - c->rx.next);
-        ut_conn_received(c, pn, n, n * bytes, first->time_us, ce, is_urgent(first), now);
+        ut_conn_received(c, pn, n, n * bytes, first->time_us, ce, first->flags & UT_FLAG_ASK, now);
         e->stats.data_used += n;
         e->stats.bytes_used += n * first->payload_len;
     }

@@ -42,8 +42,8 @@ bool ut_engine_output_feedback(ut_engine *e, ut_ns now, ut_burst *b)
         ut_job *j = e->job[n];
         for (uint32_t h = 0; j && h < j->config.hosts; h++)
             if (ut_conn_speaks(&j->conn[h], now))
-                return ut_conn_speaks_within(&j->conn[h], UT_TIMER_MIN_NS, now) ? build_feedback(e, j, h, now, b)
-                                                                                : build_grant(e, j, h, now, b);
+                return ut_conn_grant_takes_along(&j->conn[h], now) ? build_feedback(e, j, h, now, b)
+                                                                   : build_grant(e, j, h, now, b);
     }
     return false;
 }

@@ -48,6 +48,20 @@ static bool is_short(const ut_transfer *t)
     return t->slots <= UT_ACK_BITS / 2;
 }
 
+/* Whether the packet that goes next, with |last|%ile, asks for a feedback: once in a part of the window, and where this
+ * host waits for the answer, to a repair and to the end of a transfer, unless that is short and nothing was lost
+ * lately.
+ * |*alike|: as many packets, |*alike| at most, go in the form of this one. */
+static bool asks(const ut_job *j, const ut_op *op, uint32_t i, bool repair, uint8_t last, uint32_t *alike, ut_ns now)
+{
+    const ut_step *s = &op->plan.schedule.step[i];
+    const uint32_t others = ut_conn_asks_in(&j->conn[s->peer], j->config.packet_bytes);
+    const bool lasting = op->plan.schedule.lasting && s->stage == 1;
+    *alike = UT_MIN2(*alike, UT_MAX2(others, 1));
+    return others == 0 || repair ||
+           (last == 15 && (lasting || !is_short(&op->plan.transfer[i]) || !ut_job_is_calm(j, now)));
+}
+
 /* Adds packets with slots that follow each other, from |slot| on: |most| at most, for which the burst has room. Returns
  * how many it added, one at least; the others go in another form. */
 static uint32_t add_packets(ut_job *j, ut_op *op, uint32_t i, uint32_t slot, uint32_t most, bool repair, bool pieces,
@@ -60,15 +74,13 @@ static uint32_t add_packets(ut_job *j, ut_op *op, uint32_t i, uint32_t slot, uin
     uint32_t n = pieces ? 1 : most;
     unsigned ranks;
     const uint8_t last = last_percentile(t, slot, &n);
+    const bool ask = asks(j, op, i, repair, last, &n, now);
     const uint8_t *payload = ut_fold_payload(&op->fold, s, slot, &n, &ranks);
     const uint32_t *crc = s->stage == 1 ? NULL : &op->fold.crc[op->fold.first[s->chunk] + slot];
     const unsigned missing = j->world - UT_MIN2(j->world, ranks);
-    const bool patient = last && is_short(t) && !(op->plan.schedule.lasting && s->stage == 1) && ut_job_is_calm(j, now);
-    const uint64_t pn = ut_conn_sending(c, (uint32_t)op->seq, (uint8_t)i, slot, n,
-                                        ut_wire_packet(len, j->frame.overhead), repair || (last && !patient), now);
-    ut_data h = {.flags = repair    ? UT_FLAG_REPAIR
-                          : patient ? UT_FLAG_PATIENT
-                                    : 0,
+    const uint64_t pn =
+        ut_conn_sending(c, (uint32_t)op->seq, (uint8_t)i, slot, n, ut_wire_packet(len, j->frame.overhead), ask, now);
+    ut_data h = {.flags = (repair ? UT_FLAG_REPAIR : 0) | (ask ? UT_FLAG_ASK : 0),
                  .stage = s->stage,
                  .coverage = (uint16_t)(s->stage == 1 ? ranks : missing),
                  .cid = c->tx_cid,

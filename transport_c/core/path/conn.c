@@ -13,7 +13,7 @@ static void reset_sending(ut_conn *c)
     c->tx.next = c->tx.base = c->tx.acked = 0;
     c->tx.bytes = c->tx.lost_bytes = c->tx.flying = c->tx.flying_bytes = c->tx.grant = 0;
     c->tx.srtt = c->tx.rttvar = c->tx.reorder = 0;
-    c->tx.urgent = c->tx.short_to = c->tx.hurry_to = 0;
+    c->tx.asked = c->tx.short_to = c->tx.hurry_to = 0;
     c->tx.gap = (ut_sent_gap){0};
     c->tx.last = 0;
     c->tx.loss_at = c->tx.blocked_since = UT_NEVER;

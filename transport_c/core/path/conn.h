@@ -17,10 +17,16 @@
 #include "core/wire/burst.h"
 
 enum {
-    UT_REORDER_PACKETS = 48,  /* a number is lost when one sent this much later has come: one GSO burst and a bit */
-    UT_BURST_SHORT = 8,       /* the least grant: a burst to a peer whose queue was seen to drop packets in a row, */
-    UT_BURST_SPAN = 1024,     /* ... for so many packets: who loses in a row less often loses below 0.1 % */
-    UT_FEEDBACK_PACKETS = 64, /* a feedback is due after so many packets: a sixteenth of what one reports on */
+    UT_REORDER_PACKETS = 48, /* a number is lost when one sent this much later has come: one GSO burst and a bit */
+    UT_BURST_SHORT = 8,      /* the least grant: a burst to a peer whose queue was seen to drop packets in a row, */
+    UT_BURST_SPAN = 1024,    /* ... for so many packets: who loses in a row less often loses below 0.1 % */
+    /* A sender asks for a feedback in each such part of its window, so that one may be lost before the window is full.
+     * So many packets are worth a feedback in place of a grant: as many as bring one when the widest window is half
+     * full. A feedback is due after so many though their sender never asks: one may be lost before there are more than
+     * one reports on. */
+    UT_ASK_PART = 4,
+    UT_REPORT_PACKETS = UT_ACK_BITS / 2 / UT_ASK_PART,
+    UT_FEEDBACK_PACKETS = UT_ACK_BITS / 2,
     UT_PTO_MAX_NS = 200 * 1000 * 1000,  /* the longest such time, after doubling */
     UT_PTO_FIRST_NS = 20 * 1000 * 1000, /* that time before the first round trip was measured */
     /* How long one loss makes a sender hurry its peers. Where nothing was lost before, the last packets are missed a
@@ -45,7 +51,7 @@ typedef struct ut_conn_tx {
     uint64_t grant;                /* bytes that the peer allows to be sent in all */
     uint64_t lost_packets, spurious_losses, acked_packets;
     uint64_t ce_packets;  /* packets that arrived marked (ECN), in all */
-    uint64_t urgent;      /* the newest packet that the peer answers soon, plus one: see ut_conn_received */
+    uint64_t asked;       /* the newest packet that asks for a feedback, plus one */
     uint64_t lost_before; /* packets that were lost, late ones not counted, before `hurry_to` was set */
     ut_ns hurry_to;       /* until when the peer is to answer the last packets soon: one was lost lately */
     uint64_t short_to;    /* packets below this number go in short bursts */
@@ -148,7 +154,10 @@ static inline uint32_t ut_conn_burst(const ut_conn *c)
 }
 /* |packets| of |bytes| each are about to be sent, with |slot| and those behind it. Returns the first one's number. */
 uint64_t ut_conn_sending(ut_conn *c, uint32_t op_seq, uint8_t step, uint32_t slot, uint32_t packets, uint32_t bytes,
-                         bool urgent, ut_ns now);
+                         bool ask, ut_ns now);
+/* How many packets of |bytes| go before one that asks for a feedback: one in each quarter of what may fly, once half of
+ * that does. */
+uint32_t ut_conn_asks_in(const ut_conn *c, uint32_t bytes);
 /* Whether no honest peer can have sent this feedback: its number is far ahead, it acknowledges packets that were never
  * sent, or it grants more than any host has room for. Changes nothing. */
 bool ut_conn_feedback_is_wild(const ut_conn *c, const ut_feedback *f);
@@ -163,9 +172,12 @@ void ut_conn_on_old_feedback(ut_conn *c, const ut_feedback *f, ut_sent_fn *fate,
 /* Runs the timers: loss by time, and the tail probe, which takes the newest packet in flight for lost, so that its slot
  * is sent again. Returns true if it probed. */
 bool ut_conn_tick(ut_conn *c, ut_ns now, ut_sent_fn *fate, void *context);
-/* How long a receiver keeps urgent news to itself. The sender counts on UT_TIMER_MIN_NS, for both ends may know
- * different round trips. */
-ut_ns ut_conn_hold_urgent(const ut_conn *c);
+/* How long a receiver keeps an answer to itself that was asked for. The sender counts on UT_TIMER_MIN_NS, for both ends
+ * may know different round trips. */
+ut_ns ut_conn_hold_asked(const ut_conn *c);
+/* How long it hears nothing more before it speaks of data of which its sender has not asked to hear: a quarter of a
+ * window takes a quarter of a round trip, in which a sender that goes on asks. */
+ut_ns ut_conn_hold(const ut_conn *c);
 /* How long an answer may take: a round trip, its variance, and what the peer may hold back. */
 ut_ns ut_conn_silence(const ut_conn *c);
 /* The same time, doubled with every probe that was not answered. */
@@ -190,9 +202,8 @@ bool ut_conn_feedback_is_newer(const ut_conn *c, uint64_t number);
  * the newest cannot have been the peer's own: a forged one shuts out the true ones. */
 bool ut_conn_feedback_overtaken(ut_conn *c, uint64_t number, ut_ns now);
 /* A packet came that is new, or so many with numbers from |pn| on that are newer than all before them. |bytes| are
- * those of all, |time_us| the newest one's. |urgent|: the sender has little or nothing else to send, or sends it again,
- * so that news of it are worth a feedback within a quarter of the round trip. */
-void ut_conn_received(ut_conn *c, uint64_t pn, uint32_t packets, uint32_t bytes, uint32_t time_us, bool ce, bool urgent,
+ * those of all, |time_us| the newest one's. |asked|: the sender waits for a feedback. */
+void ut_conn_received(ut_conn *c, uint64_t pn, uint32_t packets, uint32_t bytes, uint32_t time_us, bool ce, bool asked,
                       ut_ns now);
 /* Keeps an early datagram. False if there is no room: the datagram must then not be acknowledged. */
 bool ut_conn_stash(ut_conn *c, const uint8_t *packet, size_t len);
@@ -207,6 +218,12 @@ void ut_conn_answer_along(ut_conn *c, ut_ns now);
 static inline bool ut_conn_speaks_within(const ut_conn *c, ut_ns slack, ut_ns now)
 {
     return c->state == UT_CONN_UP && ut_due_next(&c->say.due, UT_DUE_FEEDBACK) <= now + slack;
+}
+/* Whether a feedback goes in place of a grant: one is due soon, or has more to tell than a message of its own is worth.
+ */
+static inline bool ut_conn_grant_takes_along(const ut_conn *c, ut_ns now)
+{
+    return ut_conn_speaks_within(c, UT_TIMER_MIN_NS, now) || c->rx.packets - c->rx.reported >= UT_REPORT_PACKETS;
 }
 /* Whether a grant or a feedback is due. */
 static inline bool ut_conn_speaks(const ut_conn *c, ut_ns now)

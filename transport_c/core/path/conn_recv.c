@@ -46,12 +46,17 @@ void ut_conn_control_came(ut_conn *c, uint64_t number)
     c->peer.control_bits[number % UT_CONTROL_REPLAY_BITS / 64] |= 1ULL << number % 64;
 }
 
-ut_ns ut_conn_hold_urgent(const ut_conn *c)
+ut_ns ut_conn_hold_asked(const ut_conn *c)
 {
-    return c->tx.srtt ? UT_MIN2(c->tx.srtt / 4, (ut_ns)UT_TIMER_MIN_NS) : (ut_ns)UT_TIMER_MIN_NS;
+    return c->tx.srtt ? UT_MIN2(c->tx.srtt / UT_ASK_PART, (ut_ns)UT_TIMER_MIN_NS) : (ut_ns)UT_TIMER_MIN_NS;
 }
 
-void ut_conn_received(ut_conn *c, uint64_t pn, uint32_t packets, uint32_t bytes, uint32_t time_us, bool ce, bool urgent,
+ut_ns ut_conn_hold(const ut_conn *c)
+{
+    return UT_MAX2(c->tx.srtt / UT_ASK_PART, (ut_ns)UT_HOLD_NS);
+}
+
+void ut_conn_received(ut_conn *c, uint64_t pn, uint32_t packets, uint32_t bytes, uint32_t time_us, bool ce, bool asked,
                       ut_ns now)
 {
     uint64_t end = pn + packets;
@@ -60,7 +65,7 @@ void ut_conn_received(ut_conn *c, uint64_t pn, uint32_t packets, uint32_t bytes,
         write_bits(c->rx.bits, UT_REPLAY_BITS, c->rx.next, pn - c->rx.next, false);
         if (pn > c->rx.next && c->rx.gap_due == UT_NEVER) {
             c->rx.gap_due = pn + UT_REORDER_PACKETS; /* so much later it is lost, however little time has passed */
-            urgent = true;
+            asked = true;
         }
         c->rx.next = end;
         c->rx.time_us = time_us;
@@ -74,9 +79,9 @@ void ut_conn_received(ut_conn *c, uint64_t pn, uint32_t packets, uint32_t bytes,
     c->rx.repeats = 0;
     c->rx.ce += ce ? packets : 0;
     bool due = c->rx.packets - c->rx.reported >= UT_FEEDBACK_PACKETS || c->rx.next >= c->rx.gap_due;
-    ut_due_at(&c->say.due, UT_DUE_CAME, now + UT_HOLD_NS);
-    if (due || urgent)
-        ut_due_at(&c->say.due, UT_DUE_ASKED, due ? now : now + ut_conn_hold_urgent(c));
+    c->say.due.at[UT_DUE_CAME] = now + ut_conn_hold(c); /* since the newest: a sender that goes on asks in time */
+    if (due || asked)
+        ut_due_at(&c->say.due, UT_DUE_ASKED, due ? now : now + ut_conn_hold_asked(c));
 }
 
 bool ut_conn_stash(ut_conn *c, const uint8_t *packet, size_t len)
@@ -144,7 +149,7 @@ static uint64_t report_end(const ut_conn *c)
 void ut_conn_grant(ut_conn *c, uint64_t granted, bool urgent, ut_ns now)
 {
     c->rx.granted = granted;
-    ut_due_at(&c->say.due, urgent ? UT_DUE_CREDIT : UT_DUE_STATE, urgent ? now : now + UT_HOLD_NS);
+    ut_due_at(&c->say.due, urgent ? UT_DUE_CREDIT : UT_DUE_CAME, urgent ? now : now + ut_conn_hold(c));
 }
 
 ut_ns ut_conn_grant_again(ut_conn *c, ut_ns now)
@@ -165,7 +170,7 @@ ut_ns ut_conn_grant_again(ut_conn *c, ut_ns now)
 
 void ut_conn_answer_along(ut_conn *c, ut_ns now)
 {
-    c->say.along = c->say.along || ut_conn_speaks_within(c, UT_HOLD_NS, now);
+    c->say.along = c->say.along || ut_conn_speaks_within(c, ut_conn_hold(c), now);
 }
 
 void ut_conn_fill_grant(ut_conn *c, ut_grant *ret)
@@ -200,6 +205,6 @@ void ut_conn_fill_feedback(ut_conn *c, ut_feedback *ret, ut_ns now)
     c->rx.gap_due = UT_NEVER;
     ut_due_settle(&c->say.due);
     if (to < c->rx.next)
-        ut_due_at(&c->say.due, UT_DUE_CAME, now);
+        ut_due_at(&c->say.due, UT_DUE_ASKED, now);
     c->say.ask = c->say.along = false;
 }

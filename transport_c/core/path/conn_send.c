@@ -41,7 +41,7 @@ uint32_t ut_conn_may_send(const ut_conn *c, uint32_t bytes)
 }
 
 uint64_t ut_conn_sending(ut_conn *c, uint32_t op_seq, uint8_t step, uint32_t slot, uint32_t packets, uint32_t bytes,
-                         bool urgent, ut_ns now)
+                         bool ask, ut_ns now)
 {
     assert(c->tx.next - c->tx.base + packets <= UT_SENT_MAX);
     assert(packets > 0 && bytes > 0 && bytes <= UINT16_MAX);
@@ -59,16 +59,24 @@ uint64_t ut_conn_sending(ut_conn *c, uint32_t op_seq, uint8_t step, uint32_t slo
     c->tx.flying += packets;
     c->tx.flying_bytes += (uint64_t)packets * bytes;
     c->tx.last = now;
-    c->tx.urgent = urgent ? c->tx.next : c->tx.urgent;
+    c->tx.asked = ask ? c->tx.next : c->tx.asked;
     c->tx.blocked_since = UT_NEVER;
     c->tx.stuck = false;
     return pn;
 }
 
+uint32_t ut_conn_asks_in(const ut_conn *c, uint32_t bytes)
+{
+    const uint64_t window = c->cc.ops ? c->cc.ops->window(&c->cc) / bytes : UINT64_MAX;
+    const uint64_t most = UT_MIN2(window, (uint64_t)UT_ACK_BITS), part = most / UT_ASK_PART, half = most / 2;
+    const uint64_t since = c->tx.next + 1 - c->tx.asked, flying = c->tx.flying + 1;
+    return (uint32_t)UT_MAX2(part - UT_MIN2(since, part), half - UT_MIN2(flying, half));
+}
+
 ut_ns ut_conn_silence(const ut_conn *c)
 {
-    /* Who is stuck does not wait for a peer that takes its time: the probe is a repair, which is answered soon. */
-    ut_ns hold = c->tx.stuck || c->tx.urgent > c->tx.acked ? (ut_ns)UT_TIMER_MIN_NS : (ut_ns)UT_HOLD_NS;
+    /* Who is stuck does not wait for a peer that takes its time: the probe is a repair, which asks. */
+    ut_ns hold = c->tx.stuck || c->tx.asked > c->tx.acked ? (ut_ns)UT_TIMER_MIN_NS : ut_conn_hold(c);
     return c->tx.srtt ? UT_MAX2(c->tx.srtt + 4 * c->tx.rttvar + hold, (ut_ns)UT_TIMER_MIN_NS) : (ut_ns)UT_PTO_FIRST_NS;
 }
 

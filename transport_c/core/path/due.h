@@ -4,7 +4,7 @@
  * is to say, so the earliest row decides when one goes, and it settles all rows. Whatever else leaves takes a feedback
  * along if a row is due within its *slack*:
  *
- *   the last data of a short transfer to this peer     UT_HOLD_NS         it costs no wake-up at either end
+ *   the last data of a short transfer to this peer     ut_conn_hold       it costs no wake-up at either end
  *   a grant to this peer, feedback to another peer,    UT_TIMER_MIN_NS    this host is awake, and would sleep no longer
  *   the end of an op
  */
@@ -20,8 +20,8 @@ enum {
 
 enum ut_due_row {
     UT_DUE_CREDIT, /* more was granted than the peer was told; a grant alone settles this row, so it comes first */
-    UT_DUE_CAME,   /* data came */
-    UT_DUE_ASKED,  /* data came, and its sender waits for word of it; or some is missing */
+    UT_DUE_CAME,   /* data came, and no more does; or credit was given that nobody waits for */
+    UT_DUE_ASKED,  /* data came, and its sender asks for word of it; or some is missing */
     UT_DUE_STATE,  /* ops have news, or the peer asks for what there is */
     UT_DUE_REPEAT, /* the peer may not have heard older news */
     UT_DUE_ROWS,

@@ -31,7 +31,7 @@ enum {
 
 enum ut_data_flag {
     UT_FLAG_REPAIR = 0x01,
-    UT_FLAG_PATIENT = 0x10, /* of a last packet: the answer may wait like that to any other, see ut_job_is_calm */
+    UT_FLAG_ASK = 0x10, /* the sender waits for word of this packet, and of those before it */
 };
 enum ut_feedback_flag { UT_FEEDBACK_ASK = 0x01 };
 enum ut_record_flag {
