@@ -2,6 +2,7 @@
  *
  * What a daemon says of the epochs of a job: each call takes the lock, calls the engine and wakes its thread.
  */
+#define _GNU_SOURCE
 #include <inttypes.h>
 
 #include "loop.h"
