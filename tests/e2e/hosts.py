@@ -144,16 +144,24 @@ def running(count: int, **environment: str) -> Iterator[Hosts]:
     """`count` daemons, ready. `environment` is theirs alone."""
     with tempfile.TemporaryDirectory(prefix="ultima-e2e-") as folder:
         hosts = [DaemonProcess(Path(folder) / f"host{index}") for index in range(count)]
-        try:
-            for host in hosts:
-                host.environment |= environment
-                host.launch()
-            for host in hosts:
-                host.wait_until_ready()
+        for host in hosts:
+            host.environment |= environment
+        with started(hosts):
             yield hosts
-        finally:
-            for host in hosts:
-                host.kill()
+
+
+@contextmanager
+def started(hosts: Sequence[DaemonProcess]) -> Iterator[None]:
+    """All of them, until the end of the block."""
+    try:
+        for host in hosts:
+            host.launch()
+        for host in hosts:
+            host.wait_until_ready()
+        yield
+    finally:
+        for host in hosts:
+            host.kill()
 
 
 def new_job_name() -> str:

@@ -19,7 +19,7 @@ import pytest
 
 import ultima
 from tests.daemon.trust.papers import Authority, papers
-from tests.e2e.hosts import ADDRESS, DaemonProcess, connect_all, everywhere, ranks
+from tests.e2e.hosts import ADDRESS, DaemonProcess, connect_all, everywhere, ranks, started
 from ultima.admin.calls import get_status
 
 CHANGES = 100
@@ -37,19 +37,13 @@ def secure_hosts(count: int, authority: Authority, keep: bool = False, **flags: 
     """`keep`: each has a folder for its history, as an installed daemon has, and else keeps it in memory."""
     with tempfile.TemporaryDirectory(prefix="ultima-e2e-") as folder:
         hosts = [SecureDaemon(Path(folder) / f"host{index}") for index in range(count)]
-        try:
-            for index, host in enumerate(hosts):
-                host.environment |= papers(Path(folder), f"n{index}", authority).environment | flags
-                if keep:
-                    (host.folder / "state").mkdir(mode=0o700)
-                    host.environment["ULTIMAD_STATE_DIR"] = str(host.folder / "state")
-                host.launch()
-            for host in hosts:
-                host.wait_until_ready()
+        for index, host in enumerate(hosts):
+            host.environment |= papers(Path(folder), f"n{index}", authority).environment | flags
+            if keep:
+                (host.folder / "state").mkdir(mode=0o700)
+                host.environment["ULTIMAD_STATE_DIR"] = str(host.folder / "state")
+        with started(hosts):
             yield hosts
-        finally:
-            for host in hosts:
-                host.kill()
 
 
 def test_allreduce__among_daemons_with_certificates() -> None:

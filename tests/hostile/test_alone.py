@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 import ultima
-from tests.e2e.hosts import DaemonProcess, running
+from tests.e2e.hosts import DaemonProcess, running, started
 from ultima.admin.calls import get_status
 from ultima.daemon.hosts.meeting import ALONE
 from ultima.launch.reach import daemon_reach
@@ -36,15 +36,8 @@ class Lonely(DaemonProcess):
 def alone(count: int = 1) -> Iterator[list[Lonely]]:
     with tempfile.TemporaryDirectory(prefix="ultima-e2e-") as folder:
         hosts = [Lonely(Path(folder) / f"host{index}") for index in range(count)]
-        try:
-            for host in hosts:
-                host.launch()
-            for host in hosts:
-                host.wait_until_ready()
+        with started(hosts):
             yield hosts
-        finally:
-            for host in hosts:
-                host.kill()
 
 
 @pytest.fixture(scope="module")
