@@ -14,6 +14,7 @@ import pytest
 
 import ultima
 from tests.e2e.hosts import DaemonProcess, Hosts, connect_all, everywhere, new_job_name, ranks
+from tests.e2e.test_trouble import until
 from ultima.admin.calls import get_status, tune
 from ultima.base.reference import picks
 from ultima.v1 import admin_pb2, types_pb2
@@ -139,7 +140,8 @@ def test_probe__begins_and_ends_with_the_policy(four: Hosts) -> None:
                 if change.done() and not began:
                     change.result()
                     began = receipt.op_seq
-            assert status_of(four[1], jobs[0]).controller_host == (0 if policy == "probe" else -1)
+            wanted = 0 if policy == "probe" else -1
+            assert until(lambda wanted=wanted: status_of(four[1], jobs[0]).controller_host == wanted), policy
         for op_seq, receipt in book.receipts.items():
             if receipt.policy in ("probe", "seeded"):
                 assert book.initiator[op_seq] in picks(SEED, op_seq, 4, 2), f"op {op_seq}"
