@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,12 +10,12 @@ import typer
 
 from ultima.cli.common import AsJson, print_json, say
 from ultima.cli.rows import clip
+from ultima.cli.width import columns, wrapped
 
 if TYPE_CHECKING:
     from ultima.admin.pairs import Pair
 
 SLOW = 1.5  # times the median of the others is worth a word, if it is more than they differ by themselves
-WIDTH = 80
 NAME, CELL = 16, 9
 HOSTS_MAX, ITERATIONS_MAX = 64, 10_000
 
@@ -96,9 +95,9 @@ def facts(pair: Pair) -> dict[str, Any]:
 
 
 def matrix(hosts: Sequence[str], pairs: Sequence[Pair]) -> list[str]:
-    """Medians in ms; hosts by number above, in as many blocks of columns as 80 columns need."""
+    """Medians in ms; hosts by number above, in as many blocks of columns as the terminal needs."""
     by_hosts = {(pair.a, pair.b): pair for pair in pairs} | {(pair.b, pair.a): pair for pair in pairs}
-    each = (WIDTH - NAME - 4) // CELL
+    each = max(1, (columns() - NAME - 4) // CELL)
     lines = ["median time of an op in ms"]
     for first in range(0, len(hosts), each):
         shown = list(enumerate(hosts))[first : first + each]
@@ -131,4 +130,4 @@ def verdict(pairs: Sequence[Pair], found: tuple[Pair, float] | None, slow_host: 
         lines = ["all links look alike" + (f"; the slowest: {figures}" if len(pairs) > 1 else "")]
     if slow_host:
         lines.append(f"all pairs of {slow_host} are slow or fail: look at that host and its link")
-    return [text for line in lines for text in textwrap.wrap(line, WIDTH, subsequent_indent="  ")]
+    return [text for line in lines for text in wrapped(line, rest="  ")]

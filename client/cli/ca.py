@@ -13,6 +13,7 @@ import typer
 
 from ultima.base.errors import InvalidArgument, UltimaError
 from ultima.cli.common import say
+from ultima.cli.help import WithExample
 from ultima.v1 import secrets
 from ultima.v1.nodes import CLUSTER_ALLOWED, NODE_ALLOWED, is_cluster, is_node
 
@@ -61,9 +62,11 @@ def issue(
     begin, end = _life(days)
     end = min(end, authority.not_valid_after_utc)
     leaf = certificates.leaf(signer, authority, cluster, node, key, begin, end)
+    older = (folder / f"{node}.crt").exists()
     _replace(folder / f"{node}.key", certificates.key_pem(key), 0o600)
     _replace(folder / f"{node}.crt", certificates.certificate_pem(leaf), 0o644)
-    say(f"{folder / node}.crt, {folder / node}.key: node {node!r} of {cluster!r}, valid until {end:%Y-%m-%d}")
+    replaced = ", in place of the older ones" if older else ""
+    say(f"{folder / node}.crt, {folder / node}.key: node {node!r} of {cluster!r}, valid until {end:%Y-%m-%d}{replaced}")
 
 
 def secret(
@@ -76,9 +79,12 @@ def secret(
 def group(ends_well: Callable[[Callable[..., None]], Callable[..., None]]) -> typer.Typer:
     """The verbs below `ultima ca`; `ends_well` turns what they raise into a sentence."""
     made = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
-    made.command("init", help="Make the authority of a cluster: ca.crt and ca.key.")(ends_well(init))
-    made.command("issue", help="Make a certificate for a host: NODE.crt and NODE.key.")(ends_well(issue))
-    made.command("secret", help="Make a secret for one job, for hosts without certificates.")(ends_well(secret))
+    for name, function, told, example in (
+        ("init", init, "Make the authority of a cluster: ca.crt and ca.key.", "ultima ca init --cluster lab"),
+        ("issue", issue, "Make a certificate for a host: NODE.crt and NODE.key.", "ultima ca issue n1 --days 365"),
+        ("secret", secret, "Make a secret for one job, for hosts without certificates.", "ultima ca secret job.secret"),
+    ):
+        made.command(name, cls=WithExample, help=told, epilog=example)(ends_well(function))
     return made
 
 

@@ -59,8 +59,8 @@ def config(
 
 def wait(
     healthy: Annotated[
-        bool, typer.Option("--healthy", help="Wait until the daemon answers and its ops make progress.")
-    ] = False,
+        bool, typer.Option("--healthy", help="Wait until the daemon answers and its ops make progress; the default.")
+    ] = True,
     timeout: Annotated[
         str, typer.Option(help="Longest wait; after it the exit status is 1, or 3 if no daemon answers.")
     ] = "60s",
@@ -69,10 +69,8 @@ def wait(
 ) -> None:
     from ultima.admin import operate
     from ultima.base.durations import duration_s
-    from ultima.base.errors import DaemonUnavailable, InvalidArgument, TimedOut
+    from ultima.base.errors import DaemonUnavailable, TimedOut
 
-    if not healthy:
-        raise InvalidArgument("--healthy", "not given", "--healthy, the only state to wait for")
     where, seconds = socket_named(socket), duration_s(timeout, "--timeout")
     began = time.monotonic()
     while True:

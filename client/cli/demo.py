@@ -18,6 +18,7 @@ import typer
 
 from ultima.base.errors import InvalidArgument, UltimaError
 from ultima.cli.common import say
+from ultima.cli.width import NO_LIMIT
 from ultima.v1 import installed
 
 LOSS_MAX = 0.3  # beyond, paths count as broken, and there is nothing to show
@@ -105,6 +106,8 @@ def demo(
     except (OSError, ValueError) as error:
         raise DemoFailed(str(error)) from None
     console = Console(stderr=as_json)
+    if not console.is_terminal:
+        console = Console(stderr=as_json, width=NO_LIMIT)
     started = time.monotonic()
     runs: list[report.Run] = []
     signal.signal(signal.SIGTERM, _end_in_order)

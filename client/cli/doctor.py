@@ -4,20 +4,19 @@
 from __future__ import annotations
 
 import os
-import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ultima.cli.common import AsJson, Socket, print_json, say, socket_named
+from ultima.cli.width import wrapped
 from ultima.v1 import installed
 
 if TYPE_CHECKING:
     from ultima.v1 import admin_pb2
 
 WORDS = {1: "ok", 2: "warning", 3: "FAILURE", 4: "unknown"}
-WIDTH = 80
 
 
 def doctor(
@@ -96,13 +95,9 @@ def report(checks: list[admin_pb2.Check], verbose: bool) -> list[str]:
         if check.verdict == 1 and not verbose:
             continue
         subject = f" ({check.subject})" if check.subject else ""
-        lines += _wrapped(f"{WORDS.get(check.verdict, 'unknown')}: {check.name}{subject}: {check.finding}", "  ")
+        lines += wrapped(f"{WORDS.get(check.verdict, 'unknown')}: {check.name}{subject}: {check.finding}", "  ")
         if check.remedy:
-            lines += _wrapped(f"  do: {check.remedy}", "      ")
+            lines += wrapped(f"  do: {check.remedy}", "      ")
     counts = [(word, sum(check.verdict == number for check in checks)) for number, word in WORDS.items()]
-    lines.append(", ".join(f"{count} {word.lower()}" for word, count in counts if count or word in ("ok", "FAILURE")))
+    lines.append(", ".join(f"{count} {word.lower()}" for word, count in counts if count or word == "ok"))
     return lines
-
-
-def _wrapped(text: str, indent: str) -> list[str]:
-    return textwrap.wrap(text, WIDTH, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False)

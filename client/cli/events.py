@@ -4,17 +4,15 @@
 from __future__ import annotations
 
 import json
-import textwrap
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ultima.cli.common import SCHEMA, AsJson, OfJob, Since, Socket, Until, print_json, say, socket_named
+from ultima.cli.width import wrapped
 
 if TYPE_CHECKING:
     from ultima.v1 import admin_pb2
-
-WIDTH = 80
 
 
 def events(
@@ -72,4 +70,4 @@ def line(event: admin_pb2.HostEvent) -> str:
 
     mark = {"warning": "! ", "error": "!! "}.get(event.level, "")
     text = f"{clock_text(event.at_ns)} {mark}{event.text} [{event.kind}]"
-    return textwrap.fill(text, WIDTH, subsequent_indent=" " * 9, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(wrapped(text, rest=" " * 9))

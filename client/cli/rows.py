@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ultima.cli.common import AsJson, OfJob, Socket, print_json, say, socket_named
+from ultima.cli.width import wrapped
 
 if TYPE_CHECKING:
     from ultima.v1 import admin_pb2
@@ -85,7 +85,7 @@ def peer_facts(found: Sequence[admin_pb2.JobStatus]) -> list[dict[str, Any]]:
 
 
 def job_lines(found: Sequence[dict[str, Any]]) -> list[str]:
-    """A table of at most 80 columns; a job that forms has a second line."""
+    """A table of 80 columns; a job that forms or ails has more lines, as wide as the terminal."""
     lines = [JOB_HEAD] if found else ["no jobs"]
     for job in found:
         ops = sum(job["ops"].values())
@@ -95,9 +95,9 @@ def job_lines(found: Sequence[dict[str, Any]]) -> list[str]:
         name = clip(job["job"], 24)
         lines.append(f"{name:<24} {job['state']:<7} {job['world_size']:5} {hosts:>5} {ops:9} {whole:>6} {times}")
         if job["waiting_for"]:
-            lines += textwrap.wrap(job["waiting_for"], 80, initial_indent="  ", subsequent_indent="  ")
+            lines += wrapped(job["waiting_for"], rest="  ", first="  ")
         for ailment in job["ailments"]:
-            lines += textwrap.wrap(ailment["text"], 80, initial_indent="  ", subsequent_indent="  ")
+            lines += wrapped(ailment["text"], rest="  ", first="  ")
     return lines
 
 

@@ -35,7 +35,9 @@ def simulate(
     jobs: Annotated[int, typer.Option(help="Equal jobs at the same time, 1 or 2.")] = 1,
     mode: Annotated[str, typer.Option(help="bounded, best_effort or reliable.")] = "bounded",
     deadline: Annotated[str, typer.Option(help="Of an op.")] = "60s",
-    ops: Annotated[int, typer.Option(help="Ops of each bucket size; more show the tail better.")] = 56,
+    ops: Annotated[
+        int, typer.Option(help="Ops of each bucket size, rounded up to runs of 28; more show the tail better.")
+    ] = 56,
     seed: Annotated[int, typer.Option(help="Seed of the random losses.")] = 1,
     as_json: AsJson = False,
 ) -> None:

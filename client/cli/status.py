@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import textwrap
 import time
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +10,7 @@ import typer
 
 from ultima.cli import partial_status
 from ultima.cli.common import AsJson, Socket, print_json, socket_named
+from ultima.cli.width import columns, wrapped
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -33,7 +33,7 @@ def status(
         return
     from rich.console import Console
 
-    show(Console(), answer)
+    show(Console(width=columns()), answer)
 
 
 def to_dict(message: Message) -> dict[str, Any]:
@@ -96,7 +96,7 @@ def show(console: Console, answer: admin_pb2.GetStatusResponse) -> None:
         for line in job_lines(job):
             _say(console, line)
         if job.hosts:
-            console.print(_host_table(job))
+            console.print(_host_table(job, console))
     partial = [job for job in answer.jobs if job.ranks]
     if partial:
         console.print(partial_status.table(partial))
@@ -148,17 +148,19 @@ def _late_lines(job: admin_pb2.JobStatus) -> list[str]:
     return [f"  straggler: {who} calls an op {times} (median)"]
 
 
-def _host_table(job: admin_pb2.JobStatus) -> Table:
+def _host_table(job: admin_pb2.JobStatus, console: Console, window: bool = True) -> Table:
+    """A row for each host. An address is never broken: the windows are left out where there is no room for both."""
     from rich import box
     from rich.table import Table
 
     from ultima.base.receipt import ranks_text
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("host", overflow="fold")
+    longest = max(len(f"{row.host.address}:{row.host.grpc_port}") for row in job.hosts)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    table.add_column("host", overflow="fold", min_width=min(longest, console.width // 2))
     table.add_column("ranks", overflow="fold")
     table.add_column("state", no_wrap=True)
-    for name in ("rtt", "sent", "received", "lost", "window"):
+    for name in ("rtt", "sent", "received", "lost", *(["window"] if window else [])):
         table.add_column(name, justify="right", no_wrap=True)
     for row in job.hosts:
         here = row.host.index == job.host_index
@@ -170,8 +172,10 @@ def _host_table(job: admin_pb2.JobStatus) -> Table:
             size(row.sent_bytes),
             size(row.received_bytes),
             size(row.lost_bytes),
-            size(row.window_bytes) if row.window_bytes else "-",
+            *([size(row.window_bytes) if row.window_bytes else "-"] if window else []),
         )
+    if window and console.measure(table).maximum > console.width:
+        return _host_table(job, console, window=False)
     return table
 
 
@@ -198,7 +202,7 @@ def security_lines(security: admin_pb2.Security) -> list[str]:
         f"authenticated by {security.mode}, certificate until {until}:",
         f"  node {security.node} of {security.cluster}",
     ]
-    return lines + (textwrap.wrap(f"WARNING: {security.warning}", 79) if security.warning else [])
+    return lines + ([f"WARNING: {security.warning}"] if security.warning else [])
 
 
 def ports_text(engine: admin_pb2.EngineStatus) -> str:
@@ -218,7 +222,7 @@ def options_text(options: types_pb2.JobOptions) -> str:
 
 def _say(console: Console, text: str) -> None:
     """A line, broken at words where the console is narrower; what follows is set in."""
-    for line in textwrap.wrap(text, console.width, subsequent_indent="    ", break_on_hyphens=False):
+    for line in wrapped(text, rest="    ", width=console.width):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 

