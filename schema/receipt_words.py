@@ -84,6 +84,7 @@ WHY = Enum(
         Value("SILENT", 2, "silent", "Nothing was heard of it during the op."),
         Value("LOST", 3, "lost", "It sent, but some packets did not come through in time."),
         Value("CLOSED", 4, "closed", "It left the job."),
+        Value("VIEW", 5, "view", "It ran this op under another view of the job: its daemon knew of another epoch."),
     ),
     text="Why bytes of a host are missing.",
     python="Why",

@@ -66,6 +66,7 @@ FIELD = Enum(
         Value("FORM", 11, "form"),
         Value("HINT", 12, "hint"),
         Value("SPLIT", 13, "split", "Into portions (core/base/portion.h)."),
+        Value("VIEW", 14, "view", "The id of the epoch (core/epoch/epoch.h)."),
     ),
     text="In what the calls of an op differ.",
 )

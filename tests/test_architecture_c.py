@@ -26,8 +26,7 @@ EXT_MAY_USE = {
 }  # fmt: skip
 # Top to bottom. Arrows point down; rooms of one floor do not know each other.
 FLOORS = (
-    ("face",), ("partial",), ("op",), ("account",), ("codec", "fold"), ("plan", "view", "epoch"), ("path",),
-    ("link", "ledger"),
+    ("face",), ("partial",), ("op",), ("account",), ("codec", "fold"), ("plan", "epoch"), ("path",), ("link", "ledger"),
     ("wire",), ("base",),
 )  # fmt: skip
 HEADER_LINES_MAX = 250

@@ -49,6 +49,7 @@ _WHYS = {
     Why.SILENT: "because nothing arrived",
     Why.LOST: "because it did not arrive in time",
     Why.CLOSED: "because the host went on without sending it",
+    Why.VIEW: "because the host ran this op under another view of the job",
 }
 
 

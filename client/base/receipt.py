@@ -62,6 +62,8 @@ class Why(StrEnum):
     """It sent, but some packets did not come through in time."""
     CLOSED = "closed"
     """It left the job."""
+    VIEW = "view"
+    """It ran this op under another view of the job: its daemon knew of another epoch."""
     # generated: end
 
 
@@ -105,7 +107,7 @@ SLOTS = (Slot.NULL, Slot.FRESH, Slot.STALE)
 TROUBLES = (Trouble.NONE, Trouble.SENDER, Trouble.PATH, Trouble.RECEIVER, Trouble.GONE, Trouble.UDP)
 STATUSES: tuple[Status | None, ...] = (None, Status.COMPLETE, Status.PARTIAL, Status.INSUFFICIENT, Status.FAILED)
 STAGE_ENDS = (StageEnd.NONE, StageEnd.COMPLETE, StageEnd.DEADLINE, StageEnd.ABSENT, StageEnd.EARLY)
-WHYS = (Why.NOTHING, Why.ABSENT, Why.SILENT, Why.LOST, Why.CLOSED)
+WHYS = (Why.NOTHING, Why.ABSENT, Why.SILENT, Why.LOST, Why.CLOSED, Why.VIEW)
 # generated: end
 
 

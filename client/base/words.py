@@ -72,6 +72,7 @@ FIELD_BY_CODE = {
     11: "form",
     12: "hint",
     13: "split",
+    14: "view",
 }
 # generated: end
 OP_BY_CODE = {code: name for name, code in OPS.items()}

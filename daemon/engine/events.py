@@ -54,6 +54,7 @@ FIELDS = (
     "form",
     "hint",
     "split",
+    "view",
 )
 # generated: end
 

@@ -26,7 +26,7 @@ MINUTES_MAX = 64  # that nobody has taken yet
 # Numbers of enum ut_trouble and enum ut_missing (core/base/receipt.h).
 # generated: troubles and reasons (schema/)
 TROUBLES = ("none", "sender", "path", "receiver", "gone", "udp")
-REASONS = ("nothing", "absent", "silent", "lost", "closed")
+REASONS = ("nothing", "absent", "silent", "lost", "closed", "view")
 # generated: end
 UNKNOWN = "unknown"
 

@@ -23,75 +23,66 @@ class Golden(NamedTuple):
 PACKETS = [
     Golden(
         "data__scatter_of_two_floats",
-        "31 00 40 01 0a0b0c0d 00000007 25211f6f 0005 0006 abcdef  1234 89abcdc0 0102 02",
+        "41 00 40 01 0a0b0c0d 00000007 89450aae 0005 0006 abcdef  1234 89abcdc0 0102 02",
         dict(kind=1, flags=0, stage=1, coverage=1, connection=0x0A0B0C0D, number=7, op_high=5, view=6,
-             sent_us=0xABCDEF, checksum=0x25211F6F, bucket=0x1234, offset=0x89ABCDC0, timeout=0x0102, last=0, incast=2),
+             sent_us=0xABCDEF, checksum=0x89450AAE, bucket=0x1234, offset=0x89ABCDC0, timeout=0x0102, last=0, incast=2),
         payload="0000803f 00000040",
     ),
     Golden(
         "data__broadcast_repair_with_all_saturated",
-        "31 01 bf ff ffffffff fffffffe 05023da0 0000 0000 000000  0000 00000000 ffff ff",
+        "41 01 bf ff ffffffff fffffffe 1e5bf9e8 0000 0000 000000  0000 00000000 ffff ff",
         dict(kind=1, flags=1, stage=2, coverage=2**14 - 1, connection=2**32 - 1, number=2**32 - 2, op_high=0, view=0,
-             sent_us=0, checksum=0x05023DA0, bucket=0, offset=0, timeout=0xFFFF, last=15, incast=15),
+             sent_us=0, checksum=0x1E5BF9E8, bucket=0, offset=0, timeout=0xFFFF, last=15, incast=15),
         payload="00",
     ),
     Golden(
         "data__many_missing_and_highest_bucket",
-        "31 00 bf 00 00000001 00000000 4435beb1 0001 ffff 123456  ffff fffffff8 0000 10",
+        "41 00 bf 00 00000001 00000000 e851ab70 0001 ffff 123456  ffff fffffff8 0000 10",
         dict(kind=1, flags=0, stage=2, coverage=0x3F00, connection=1, number=0, op_high=1, view=0xFFFF,
-             sent_us=0x123456, checksum=0x4435BEB1, bucket=0xFFFF, offset=0xFFFFFFF8, timeout=0, last=1, incast=0),
+             sent_us=0x123456, checksum=0xE851AB70, bucket=0xFFFF, offset=0xFFFFFFF8, timeout=0, last=1, incast=0),
         payload="0100000000000000",
     ),
     Golden(
         "feedback__first_grant_and_question",
-        "32 01 00 00 00000009 00000001 e0eebb0e 0000000000010000 0000000000000000 0000000000000000 0000000000000000"
-        " 00000000 00000000 00000000 ffffffff 00000000 ff 00 0000 0000000000000000"
-        " 0000000000000000 0000000000000000 0000000000000000 0000000000000000",
-        dict(kind=2, flags=1, record_count=0, incast=0, connection=9, number=1, checksum=0xE0EEBB0E, grant=65536,
+        "42 01 00 00 00000009 00000001 e6088ce7 0000000000010000 0000000000000000 0000000000000000 0000000000000000"
+        " 00000000 00000000 00000000 ffffffff 00000000 00 00 0000",
+        dict(kind=2, flags=1, record_count=0, incast=0, connection=9, number=1, checksum=0xE6088CE7, grant=65536,
              received=0, receive_floor=0, send_floor=0, highest=0, marked=0, drops=0, echo_us=2**32 - 1, hold_us=0,
-             decider=255, word_count=0, view_from=0, missed=0,
-             owners_before=0, codec_before=0, option1_before=0, option3_before=0,
-             owners_after=0, codec_after=0, option1_after=0, option3_after=0),
+             word_count=0, missed=0),
     ),
     Golden(
         "feedback__two_ops_and_two_words",
-        "32 00 02 03 deadbeef 80000000 075e7f78 0123456789abcdef 0000000100000002 0000000000000005 0000000000000004"
-        " 00000041 00000011 00000022 00abcdef 000003e8 03 02 1234 0000000000000010"
-        " 000000000000000f 0000 0000 0000 0000 000000000000000d 0001 0000 0000 0000"
+        "42 00 02 03 deadbeef 80000000 b27960d5 0123456789abcdef 0000000100000002 0000000000000005 0000000000000004"
+        " 00000041 00000011 00000022 00abcdef 000003e8 00 02 1234"
         "  0000000000000005 0000000000640000 01 02 01 31 0004 0011 0003d090 cafe0123 0000000000000007 000000000000000f"
-        "   0000 0000 00000000 0000 00 00 0000 0002 0000 00 00 00000000"
+        "   0000 0000 00000000 0000 00 00 0000 0002 0000 00 00 00000000 1122334455660002"
         "  ffffffff00000006 0000000000000000 06 05 03 0e 0001 0040 ffffffff 00000000 0000000000000000 0000000000000000"
-        "   0000 0000 00000000 0000 00 00 0000 0000 0000 00 00 00000000"
+        "   0000 0000 00000000 0000 00 00 0000 0000 0000 00 00 00000000 0000000000000000"
         "  8000000000000003 0000000000000001",
-        dict(kind=2, flags=0, record_count=2, incast=3, connection=0xDEADBEEF, number=2**31, checksum=0x075E7F78,
+        dict(kind=2, flags=0, record_count=2, incast=3, connection=0xDEADBEEF, number=2**31, checksum=0xB27960D5,
              grant=0x0123456789ABCDEF, received=0x100000002, receive_floor=5, send_floor=4, highest=65, marked=17,
-             drops=34, echo_us=0xABCDEF, hold_us=1000, decider=3, word_count=2,
-             view_from=16, missed=0x1234,
-             owners_before=15, codec_before=0, option1_before=0, option3_before=0,
-             owners_after=13, codec_after=1, option1_after=0, option3_after=0),
+             drops=34, echo_us=0xABCDEF, hold_us=1000, word_count=2, missed=0x1234),
         records=(
             dict(op_seq=5, count=6553600, dtype=1, reduction=2, mode=1, flags=0x31, weight=4, algorithm=1,
                  collective=0, agree=1,
-                 left_us=250000, digest=0xCAFE0123, full_mask=7, any_mask=15, view=2),
+                 left_us=250000, digest=0xCAFE0123, full_mask=7, any_mask=15, view=2, epoch=0x1122334455660002),
             dict(op_seq=0xFFFFFFFF00000006, count=0, dtype=6, reduction=5, mode=3, flags=0x0E, weight=1,
-                 algorithm=4, collective=0, agree=0, left_us=2**32 - 1, digest=0, full_mask=0, any_mask=0, view=0),
+                 algorithm=4, collective=0, agree=0, left_us=2**32 - 1, digest=0, full_mask=0, any_mask=0,
+                 view=0, epoch=0),
         ),
         words=(0x8000000000000003, 1),
     ),
     Golden(
         "feedback__a_broadcast_and_an_all_gather_that_failed",
-        "32 00 02 01 00000011 00000002 96616f2b 0000000000020000 0000000000000400 0000000000000009 0000000000000008"
-        " 00000003 00000000 00000000 ffffffff 00000000 00 00 0000 0000000000000000"
-        " 0000000000000007 0000000000000000 0000000000000007 0000000000000000"
+        "42 00 02 01 00000011 00000002 e69a04be 0000000000020000 0000000000000400 0000000000000009 0000000000000008"
+        " 00000003 00000000 00000000 ffffffff 00000000 00 00 0000"
         "  0000000000000009 00000000000003e9 07 05 03 01 0001 0016 ffffffff 00000000 0000000000000000 0000000000000000"
-        "   0000 0000 00000000 0000 00 00 0000 0000 0000 00 00 00000000"
+        "   0000 0000 00000000 0000 00 00 0000 0000 0000 00 00 00000000 0000000000000000"
         "  000000000000000a 0000000000000040 05 00 03 0e 0001 0714 0000c350 00000000 0000000000000002 0000000000000005"
-        "   0000 0000 00000000 0000 00 00 0000 0000 0000 00 00 00000000",
-        dict(kind=2, flags=0, record_count=2, incast=1, connection=17, number=2, checksum=0x96616F2B, grant=131072,
+        "   0000 0000 00000000 0000 00 00 0000 0000 0000 00 00 00000000 0000000000000000",
+        dict(kind=2, flags=0, record_count=2, incast=1, connection=17, number=2, checksum=0xE69A04BE, grant=131072,
              received=1024, receive_floor=9, send_floor=8, highest=3, marked=0, drops=0, echo_us=2**32 - 1, hold_us=0,
-             decider=0, word_count=0, view_from=0, missed=0,
-             owners_before=7, codec_before=0, option1_before=0, option3_before=0,
-             owners_after=7, codec_after=0, option1_after=0, option3_after=0),
+             word_count=0, missed=0),
         records=(
             dict(op_seq=9, count=1001, dtype=7, reduction=5, mode=3, flags=1, weight=1, field=0, algorithm=1,
                  collective=3, agree=0, left_us=2**32 - 1, digest=0, full_mask=0, any_mask=0),
@@ -101,18 +92,15 @@ PACKETS = [
     ),
     Golden(
         "feedback__an_op_of_a_partial_job_and_who_is_ready_for_the_next",
-        "32 00 02 02 00000012 00000003 841793ec 0000000000020000 0000000000000400 0000000000000009 0000000000000008"
-        " 00000003 00000000 00000000 ffffffff 00000000 00 00 0000 0000000000000000"
-        " 0000000000000007 0000000000000000 0000000000000007 0000000000000000"
+        "42 00 02 02 00000012 00000003 2bd9a057 0000000000020000 0000000000000400 0000000000000009 0000000000000008"
+        " 00000003 00000000 00000000 ffffffff 00000000 00 00 0000"
         "  0000000000000008 0000000000100000 01 02 01 51 0003 0010 0000c350 00000000 0000000000000005 0000000000000007"
-        "   0005 0002 0000002a 0003 05 42 000f 0000 0000 00 00 00000000"
+        "   0005 0002 0000002a 0003 05 42 000f 0000 0000 00 00 00000000 0000000000000000"
         "  0000000000000009 0000000000000000 00 00 00 00 0002 0010 ffffffff 00000000 0000000000000000 0000000000000000"
-        "   0009 0000 00000000 ffff 05 00 000b 0000 0000 00 00 00000000",
-        dict(kind=2, flags=0, record_count=2, incast=2, connection=18, number=3, checksum=0x841793EC, grant=131072,
+        "   0009 0000 00000000 ffff 05 00 000b 0000 0000 00 00 00000000 0000000000000000",
+        dict(kind=2, flags=0, record_count=2, incast=2, connection=18, number=3, checksum=0x2BD9A057, grant=131072,
              received=1024, receive_floor=9, send_floor=8, highest=3, marked=0, drops=0, echo_us=2**32 - 1, hold_us=0,
-             decider=0, word_count=0, view_from=0, missed=0,
-             owners_before=7, codec_before=0, option1_before=0, option3_before=0,
-             owners_after=7, codec_after=0, option1_after=0, option3_after=0),
+             word_count=0, missed=0),
         records=(
             dict(op_seq=8, count=2**20, dtype=1, reduction=2, mode=1, flags=0x51, weight=3, field=0, algorithm=1,
                  collective=0, agree=0, left_us=50000, digest=0, full_mask=5, any_mask=7, fresh=5, stale=2,
@@ -124,14 +112,14 @@ PACKETS = [
     ),
     Golden(
         "piece__second_of_a_full_packet",
-        "33 01 05c0 0a0b0c0d 00000007 285a0723",
-        dict(kind=3, index=1, whole=1472, connection=0x0A0B0C0D, number=7, checksum=0x285A0723),
+        "43 01 05c0 0a0b0c0d 00000007 be3f8151",
+        dict(kind=3, index=1, whole=1472, connection=0x0A0B0C0D, number=7, checksum=0xBE3F8151),
         payload="0000803f 00000040",
     ),
     Golden(
         "grant__five_gigabytes_in_all",
-        "34 00 0000 0a0b0c0d 00000102 7522c7fa 000000012a05f200",
-        dict(kind=4, flags=0, reserved=0, connection=0x0A0B0C0D, number=258, checksum=0x7522C7FA, grant=5_000_000_000),
+        "44 00 0000 0a0b0c0d 00000102 e3474188 000000012a05f200",
+        dict(kind=4, flags=0, reserved=0, connection=0x0A0B0C0D, number=258, checksum=0xE3474188, grant=5_000_000_000),
     ),
 ]  # fmt: skip
 

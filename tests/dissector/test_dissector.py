@@ -26,12 +26,11 @@ ROOT = Path(__file__).resolve().parents[2]
 DATA_ORDER = "flags stage coverage connection number view sent_us bucket offset timeout last incast".split()
 FEEDBACK_ORDER = (
     "flags record_count incast connection number grant received receive_floor send_floor highest marked drops echo_us "
-    "hold_us decider word_count missed view_from owners_before codec_before option1_before option2_before "
-    "option3_before owners_after codec_after option1_after option2_after option3_after"
+    "hold_us word_count missed"
 ).split()
 RECORD_ORDER = (
     "op_seq count dtype reduction mode flags weight algorithm collective agree left_us digest full_mask any_mask fresh "
-    "stale oldest_step initiator policy submitted attached view group form hint portion"
+    "stale oldest_step initiator policy submitted attached view group form hint portion epoch"
 ).split()
 PIECE_ORDER = "index whole connection number".split()
 GRANT_ORDER = "connection number grant".split()
@@ -119,10 +118,7 @@ def _again(packet: UltimaData | UltimaFeedback, **changes: int) -> bytes:
         ("feedback__two_ops_and_two_words", {"record_count": 1}, "bytes"),
         ("feedback__two_ops_and_two_words", {"word_count": 17}, "acknowledgement words"),
         ("feedback__two_ops_and_two_words", {"echo_us": 1 << 24}, "echoed time"),
-        ("feedback__two_ops_and_two_words", {"decider": 64}, "decider"),
-        ("feedback__two_ops_and_two_words", {"owners_after": 0}, "nobody"),
-        ("feedback__two_ops_and_two_words", {"option2_after": 1}, "options"),
-        ("feedback__two_ops_and_two_words", {"codec_before": 2}, "codec"),
+        ("feedback__two_ops_and_two_words", {"nothing_yet": 3}, "offset 68"),
         ("feedback__two_ops_and_two_words", {"missed": 2**15 + 1}, "loss"),
         ("grant__five_gigabytes_in_all", {"reserved": 1}, "reserved"),
     ],
@@ -192,6 +188,7 @@ def _random_partial(rng: random.Random) -> UltimaRecord:
         **{**common, "weight": (fresh | common["stale"]).bit_count()}, flags=rng.choice((0x40, 0x41, 0x7B, 0xFB)),
         count=rng.getrandbits(32), dtype=rng.randint(1, 6), reduction=rng.randint(1, 2), mode=mode,
         view=0 if mode == 3 else rng.getrandbits(16), oldest_step=rng.getrandbits(32),
+        epoch=0 if mode == 3 else rng.getrandbits(64),
         initiator=rng.choice((rng.randrange(64), 0xFFFF)), submitted=rng.choice((0, 2, 0x40, 0x42)),
     )  # fmt: skip
 
@@ -213,9 +210,7 @@ def _random_feedback(rng: random.Random) -> bytes:
         grant=rng.getrandbits(64), received=rng.getrandbits(64), receive_floor=rng.getrandbits(64),
         send_floor=rng.getrandbits(64), highest=rng.getrandbits(32), marked=rng.getrandbits(32),
         drops=rng.getrandbits(32), echo_us=rng.choice((rng.getrandbits(24), 0xFFFFFFFF)), hold_us=rng.getrandbits(32),
-        decider=rng.choice((rng.randrange(64), 0xFF)), owners_before=rng.randrange(1, 2**64),
-        owners_after=rng.randrange(1, 2**64), view_from=rng.getrandbits(64), missed=rng.randint(0, 2**15),
-        codec_before=rng.getrandbits(1), codec_after=rng.getrandbits(1),
+        missed=rng.randint(0, 2**15),
         records=records, words=[rng.getrandbits(64) for _ in range(rng.randint(0, 16))],
     )  # fmt: skip
     return bytes(packet)

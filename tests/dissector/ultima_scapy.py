@@ -27,9 +27,9 @@ from scapy.fields import (
 from scapy.layers.inet import UDP
 from scapy.packet import Packet, Raw, bind_layers
 
-VERSION = 3
+VERSION = 4
 KIND_DATA, KIND_FEEDBACK, KIND_PIECE, KIND_GRANT = 1, 2, 3, 4
-DATA_HEADER, FEEDBACK_HEADER, PIECE_HEADER, GRANT_BYTES, OP_RECORD = 32, 112, 16, 24, 72
+DATA_HEADER, FEEDBACK_HEADER, PIECE_HEADER, GRANT_BYTES, OP_RECORD = 32, 72, 16, 24, 80
 CHECKSUM_AT = 12
 PIECES_MAX, PACKET_MAX = 8, 9216
 RECORDS_MAX, WORDS_MAX = 4, 16
@@ -151,6 +151,7 @@ class UltimaRecord(Packet):
         XByteField("form", 0),
         XByteField("portion", 0),
         IntField("hint", 0),
+        XLongField("epoch", 0),
     ]
 
     def extract_padding(self, rest: bytes) -> tuple[bytes, bytes]:
@@ -179,16 +180,9 @@ class UltimaFeedback(_Checked):
         IntField("drops", 0),
         IntField("echo_us", NOTHING_YET),
         IntField("hold_us", 0),
-        ByteField("decider", NOBODY),
+        ByteField("nothing_yet", 0),
         FieldLenField("word_count", None, fmt="B", count_of="words"),
         ShortField("missed", 0),
-        LongField("view_from", 0),
-        XLongField("owners_before", 0),
-        ShortField("codec_before", 0),
-        *(ShortField(f"option{i}_before", 0) for i in range(1, 4)),
-        XLongField("owners_after", 0),
-        ShortField("codec_after", 0),
-        *(ShortField(f"option{i}_after", 0) for i in range(1, 4)),
         PacketListField("records", [], UltimaRecord, count_from=lambda packet: packet.record_count),
         FieldListField("words", [], XLongField("", 0), count_from=lambda packet: packet.word_count),
     ]
@@ -196,10 +190,6 @@ class UltimaFeedback(_Checked):
     def loss(self) -> float:
         """Share of its bytes that the sender still misses after repair."""
         return int(self.missed) / 2**15
-
-    def options(self, when: str) -> list[int]:
-        """The options that hold `before` the change of the view, or `after` it."""
-        return [int(self.getfieldval(f"{name}_{when}")) for name in ("codec", "option1", "option2", "option3")]
 
     def acknowledged(self) -> list[int]:
         """Packet numbers (mod 2^32) that came, newest first."""
@@ -326,10 +316,7 @@ def _feedback_problems(packet: UltimaFeedback, length: int) -> list[str]:
         (packet.flags & ~0x01 == 0, f"flags {int(packet.flags):#04x}: only 0x01 exists"),
         (packet.record_count <= RECORDS_MAX, f"{packet.record_count} op records: 0 to {RECORDS_MAX}"),
         (packet.word_count <= WORDS_MAX, f"{packet.word_count} acknowledgement words: 0 to {WORDS_MAX}"),
-        (packet.decider in (*range(HOSTS_MAX), NOBODY), f"decider {packet.decider}: a host, or 255"),
-        (packet.decider == NOBODY or (packet.owners_before and packet.owners_after), "owners: nobody"),
-        (all(packet.options(when)[0] in CODECS for when in ("before", "after")), f"codec: 0 to {max(CODECS)}"),
-        (not any(packet.options("before")[1:] + packet.options("after")[1:]), "options: none but the codec yet"),
+        (packet.nothing_yet == 0, f"offset 68 holds {packet.nothing_yet}: 0"),
         (packet.missed <= 2**15, f"loss {packet.missed}: 32768 at most"),
         (echo < 2**24 or none, f"echoed time {echo:#x}: 24 bits, or all ones"),
         (length == expected, f"{length} bytes: {expected} with these records and words"),
@@ -360,7 +347,7 @@ def _ready_problems(record: UltimaRecord) -> list[str]:
     rules = [
         (not any(int(value) for value in shape), "a shape or a result of an op that has not started"),
         (record.weight == int(record.fresh).bit_count(), f"weight {record.weight}: as many as are ready"),
-        (record.stale == 0 and record.submitted == 0 and record.view == 0, "what only a started op can say"),
+        (not (record.stale or record.submitted or record.view or record.epoch), "what only a started op can say"),
         (not (record.group or record.form or record.hint or record.portion), "what only other ops say"),
     ]
     return [complaint for holds, complaint in rules if not holds]
@@ -411,10 +398,11 @@ def _record_problems(record: UltimaRecord) -> list[str]:
         (record.collective in COLLECTIVES, f"collective {record.collective}: 0 to {max(COLLECTIVES)}"),
         (reduced or record.mode == RELIABLE, f"mode {record.mode}: only allreduce has others"),
         (record.view == 0 or spares_some, f"view {record.view:#06x}: 0 but in TAR's allreduce, not reliable"),
+        (record.epoch == 0 or spares_some, f"epoch {record.epoch:#x}: 0 but in TAR's allreduce, not reliable"),
         (reduced or not record.agree, "agree: only allreduce has it"),
         (record.flags & 0x20 or record.digest == 0, "digest: 0 without flag 0x20"),
         (record.algorithm in ALGORITHMS, f"algorithm {record.algorithm}: 1 to {max(ALGORITHMS)}"),
-        (record.field <= (13 if record.flags & 0x08 else 0), f"field {record.field}: 0 to 13, and 0 without flag 0x08"),
+        (record.field <= (14 if record.flags & 0x08 else 0), f"field {record.field}: 0 to 14, and 0 without flag 0x08"),
         (
             (1 <= record.group <= 256 and record.form <= 3)
             if sparse

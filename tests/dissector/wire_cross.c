@@ -57,22 +57,12 @@ static void show_data(const ut_data *h, const uint8_t *packet, size_t len)
     print_hex(again, len);
 }
 
-static void show_state(const ut_view_state *s)
-{
-    printf(" %" PRIu64, s->owners);
-    for (unsigned i = 0; i < UT_VIEW_OPTIONS; i++)
-        printf(" %u", s->option[i]);
-}
-
 static void show_feedback(const ut_feedback *f)
 {
     printf("feedback %u %u %u %u %" PRIu64, f->flags, f->records, f->incast, f->cid, f->number);
     printf(" %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64, f->grant, f->received, f->rx_floor, f->tx_floor);
-    printf(" %u %u %u %u %u %u %u", f->highest_pn, f->ce_packets, f->kernel_drops, f->echo_us, f->hold_us,
-           f->view.decider, f->ack_words);
-    printf(" %u %" PRIu64, f->loss, f->view.plan.from);
-    show_state(&f->view.plan.before);
-    show_state(&f->view.plan.after);
+    printf(" %u %u %u %u %u %u %u", f->highest_pn, f->ce_packets, f->kernel_drops, f->echo_us, f->hold_us, f->ack_words,
+           f->loss);
     for (unsigned i = 0; i < f->records; i++) {
         const ut_record *r = &f->record[i];
         unsigned reduction = r->collective == UT_BROADCAST ? r->root : r->redop;
@@ -82,7 +72,7 @@ static void show_feedback(const ut_feedback *f)
         printf(" %" PRIu64 " %" PRIu64, r->full_mask, r->any_mask);
         printf(" %u %u %u %u %u %u %u %u", r->fresh, r->stale, r->oldest_step, r->initiator, r->policy, r->submitted,
                r->attached, r->view);
-        printf(" %u %u %u %u", r->group, r->form, r->hint, r->portion);
+        printf(" %u %u %u %u %" PRIu64, r->group, r->form, r->hint, r->portion, r->epoch);
     }
     for (unsigned i = 0; i < f->ack_words; i++)
         printf(" %" PRIu64, f->ack[i]);

@@ -60,28 +60,14 @@ static void record_ahead(ut_feedback *f) /* it would block every fourth op until
     f->records = 1;
     f->record[0] = (ut_record){.op_seq = 2 + 40 * UT_OPS_MAX, .dtype = UT_FLOAT32, .redop = UT_SUM, .mode = UT_BOUNDED};
 }
-static void owners_alone(ut_feedback *f)
+static void losses_of_all(ut_feedback *f)
 {
-    ut_view_state alone = {.owners = 1u << LIAR};
-    f->view = (ut_view_claim){.plan = {alone, alone, UINT64_MAX}, .decider = LIAR};
+    f->loss = UINT16_MAX;
 }
-static void owners_soon(ut_feedback *f)
+static void epoch_of_none(ut_feedback *f) /* of an op that runs */
 {
-    f->view = (ut_view_claim){.plan = {{.owners = 7}, {.owners = 1u << LIAR}, 4}, .decider = 0};
-}
-static void codec_at_once(ut_feedback *f) /* of an op that runs; nobody may add what is mixed to what is not */
-{
-    f->view.plan.after.option[0] ^= 1;
-    f->view.plan.from = 2;
-}
-static void codec_that_is_none(ut_feedback *f)
-{
-    f->view.plan.after.option[0] = UINT16_MAX;
-    f->view.plan.from = 4;
-}
-static void option_that_is_none(ut_feedback *f)
-{
-    f->view.plan.before.option[3] = 1;
+    for (unsigned i = 0; i < f->records; i++)
+        f->record[i].epoch ^= 1ull << 40;
 }
 static void held_for_ever(ut_feedback *f)
 {
@@ -130,11 +116,8 @@ static struct lie rows[] = {
     {"nothing more sent of half of all ops", UT_PORT_FEEDBACK, tx_floor_far, NULL, true},
     {"a record of op 2^63", UT_PORT_FEEDBACK, record_far, NULL, true},
     {"a record some ops ahead", UT_PORT_FEEDBACK, record_ahead, NULL, false},
-    {"itself the owner of all, for good", UT_PORT_FEEDBACK, owners_alone, NULL, false},
-    {"itself the owner of all, soon", UT_PORT_FEEDBACK, owners_soon, NULL, false},
-    {"another codec at once", UT_PORT_FEEDBACK, codec_at_once, NULL, false},
-    {"a codec that does not exist", UT_PORT_FEEDBACK, codec_that_is_none, NULL, false},
-    {"an option that does not exist", UT_PORT_FEEDBACK, option_that_is_none, NULL, false},
+    {"that it misses more than all", UT_PORT_FEEDBACK, losses_of_all, NULL, false},
+    {"records of an epoch that is none", UT_PORT_FEEDBACK, epoch_of_none, NULL, false},
     {"a feedback held for an hour", UT_PORT_FEEDBACK, held_for_ever, NULL, false},
     {"all packets marked and dropped", UT_PORT_FEEDBACK, marked_for_ever, NULL, false},
     {"a packet number half of all numbers on", UT_PORT_DATA, NULL, number_of_packet, true},

@@ -100,6 +100,38 @@ typedef struct sim_rank {
     struct sim_coder *coder; /* of a coded job: coded.h */
 } sim_rank;
 
+enum { SIM_EPOCH_OWNERS = 64 };
+
+/* What a world draws of epochs: epochs.c. Chances are in ppm, and while faults last. */
+typedef struct sim_epochs {
+    sim_rng rng;
+    bool none;        /* the control network is down: nobody is ever handed any */
+    ut_ns every;      /* how often it is looked whether one is due */
+    ut_ns late;       /* what is told to several hosts reaches each at its own time, at most so much later */
+    uint32_t margin;  /* ops */
+    uint32_t unheld;  /* no host holds until the epoch comes */
+    uint32_t never;   /* one host is not told */
+    uint32_t apart;   /* two halves are handed different ones ... */
+    uint32_t alike;   /* ... of which the tags are the same */
+    uint32_t without; /* a host that lives is not in it */
+    uint32_t quick;   /* the next one follows at once */
+    uint32_t vain;    /* a hold after which nothing comes */
+} sim_epochs;
+
+/* The newest epoch of a job. */
+typedef struct sim_job_epochs {
+    bool begun;    /* the job is handed epochs */
+    bool asked;    /* one is under way */
+    bool held;     /* all hold for it, from .. */
+    uint64_t from; /* .. this op on at the latest */
+    bool stale;    /* the newest is not what is true, or not all were told */
+    bool alike;    /* two that have the same tag were handed out */
+    bool mixed;    /* which differ in what travels */
+    uint64_t number;
+    ut_epoch decided;
+    uint32_t owner_life[SIM_HOSTS]; /* life of each host in which it was told of */
+} sim_job_epochs;
+
 /* One host's part in one job. */
 typedef struct sim_seat {
     sim_guarded memory;
@@ -111,6 +143,12 @@ typedef struct sim_seat {
     uint32_t called_life[SIM_HOSTS]; /* the life of each to which a call is under way or done */
     uint32_t absent_life[SIM_HOSTS]; /* the newest life of each of them of which it was told that it is over */
     uint32_t broken[SIM_HOSTS];      /* how often the path to each was torn down because of what that host said */
+    uint64_t first;                  /* the op at which this life began */
+    uint32_t life;
+    ut_epoch epoch;                    /* the newest that it was handed, and from which op it holds here */
+    uint64_t owners[SIM_EPOCH_OWNERS]; /* of all epochs that it may have opened ops under */
+    uint32_t owners_n;
+    bool owners_all; /* there were more */
 } sim_seat;
 
 /* Why an up-link stands idle. */
@@ -190,10 +228,11 @@ typedef struct sim_job {
     uint32_t index_of[SIM_HOSTS];             /* host of the world -> index, UINT32_MAX */
     sim_outcome outcome[SIM_OPS][SIM_HOSTS];  /* op, index in the job */
     uint64_t contributed[SIM_OPS][SIM_HOSTS]; /* ranks of that host that were seen in results; 0: none were */
-    uint32_t thinned; /* the last op, plus one, of which a receipt told that not all hosts owned a shard; 0: none */
+    bool thinned;                             /* a receipt told that not all hosts owned a shard */
     bool shaken[SIM_HOSTS];      /* a trainer or the daemon died there: its part may be cut in other ways */
     uint64_t submitted[SIM_OPS]; /* mask of ranks that ever submitted that op in good form */
     const struct sim_kind *kind;
+    sim_job_epochs epochs;
     struct sim_part *part;   /* of a partial job: partial.h */
     struct sim_coded *coded; /* of a coded job: coded.h */
 } sim_job;
@@ -230,6 +269,7 @@ enum sim_event_kind {
     SIM_EV_CHANGE, /* a: job: its policy changes */
     SIM_EV_TUNE,   /* a: host, b: its life, c: job, d: op of the change: it hears of it */
     SIM_EV_RIVAL,  /* a: what the rival flow comes to, d: when that packet was sent */
+    SIM_EV_EPOCH,  /* a: job or host, b: what, c: life of the host, p: message; see epochs.c */
     SIM_EV_CALM,   /* the calm begins to submit */
     SIM_EV_END,
 };
@@ -270,6 +310,7 @@ typedef struct sim_world {
     ut_ns now;
     sim_plan plan;
     sim_rng rng_net, rng_host, rng_trainer, rng_liar;
+    sim_epochs epochs;
     sim_due *heap;
     sim_event *event;
     uint32_t events, event_room;

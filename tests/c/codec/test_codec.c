@@ -62,8 +62,8 @@ static void begin(void)
     for (uint32_t h = 0; h < HOSTS; h++) {
         ut_job *j = hosts[h].engine->job[3];
         j->codec = &negation;
-        j->view.most[UT_VIEW_CODEC] = negation.id;
-        j->view.plan.before.option[UT_VIEW_CODEC] = j->view.plan.after.option[UT_VIEW_CODEC] = negation.id;
+        j->epochs.newest.id = 0xabcd;
+        j->epochs.newest.option[UT_EPOCH_CODEC] = negation.id;
         j->config.options.hadamard = UT_HADAMARD_ON;
     }
     encoded = decoded = 0;
@@ -116,13 +116,11 @@ static void codec__an_op_that_does_not_fit_travels_plainly(void)
     end_world();
 }
 
-/* Each hears of the other view, and closes what is between them; what came before that is refused by its tag. */
+/* Each hears of the other epoch, and closes what is between them; what came before that is refused by its tag. */
 static void codec__what_was_encoded_is_not_taken_where_plain_values_are_due(void)
 {
     begin();
-    ut_view *v = &hosts[1].engine->job[3]->view; /* it knows of no such codec, whatever it is told */
-    v->most[UT_VIEW_CODEC] = UT_CODEC_NONE;
-    v->plan.before.option[UT_VIEW_CODEC] = v->plan.after.option[UT_VIEW_CODEC] = UT_CODEC_NONE;
+    hosts[1].engine->job[3]->epochs.newest = hosts[1].engine->job[3]->epochs.whole; /* it was told of no such codec */
     all_reduce(0);
     for (uint32_t h = 0; h < HOSTS; h++) {
         ut_stats stats;

@@ -52,13 +52,19 @@ static void check_exact(uint32_t h, unsigned redop)
             return;
 }
 
-/* Both engines transform from op 8 on: host 0 is told so and tells host 1. */
+/* Both engines transform from op 8 on: host 0 would have it so, and both are handed an epoch with its wish. */
 static void transformed_world(void)
 {
     world(1, 0);
     const ut_job_options on = {.hadamard = UT_HADAMARD_ON}, off = {.hadamard = UT_HADAMARD_OFF};
     CHECK_EQ(ut_engine_job_tune(hosts[0].engine, 3, &on), UT_OK);
-    CHECK_EQ(ut_engine_job_tune(hosts[1].engine, 3, &off), UT_OK); /* the lowest host's word counts */
+    CHECK_EQ(ut_engine_job_tune(hosts[1].engine, 3, &off), UT_OK);
+    ut_epoch epoch = {.number = 1, .id = 0x77, .from = 8, .members = 3, .owners = 3, .world = HOSTS};
+    uint64_t next;
+    CHECK_EQ(ut_engine_job_wishes(hosts[0].engine, 3, &next, epoch.option), UT_OK);
+    CHECK_EQ(next, 0);
+    for (uint32_t h = 0; h < HOSTS; h++)
+        CHECK_EQ(ut_engine_epoch(hosts[h].engine, 3, &epoch, now), UT_OK);
     for (uint64_t op = 0; op < 8; op++) {
         all_reduce(op, UT_SUM, UT_SECOND);
         for (uint32_t h = 0; h < HOSTS; h++) {

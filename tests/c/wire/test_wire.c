@@ -213,14 +213,6 @@ static void ut_data__inconsistent_is_malformed(void)
     CHECK_EQ(ut_data_decode(&back, packet, UT_DATA_HEADER, UT_CHECK_SUM), UT_ERR_MALFORMED); /* no payload */
 }
 
-static ut_view_state some_state(void)
-{
-    ut_view_state s = {.owners = check_random()};
-    for (unsigned i = 0; i < UT_VIEW_OPTIONS; i++)
-        s.option[i] = (uint16_t)check_random();
-    return s;
-}
-
 static ut_feedback some_feedback(void)
 {
     ut_feedback f = {.flags = UT_FEEDBACK_ASK,
@@ -238,7 +230,6 @@ static ut_feedback some_feedback(void)
                      .echo_us = UINT32_MAX,
                      .hold_us = 77,
                      .loss = (uint16_t)check_random(),
-                     .view = {{some_state(), some_state(), check_random()}, (uint8_t)check_random()},
                      .ack_words = (uint8_t)check_below(UT_ACK_WORDS + 1)};
     for (unsigned i = 0; i < f.records; i++)
         f.record[i] = (ut_record){.op_seq = check_random(),
@@ -265,7 +256,8 @@ static ut_feedback some_feedback(void)
                                   .group = (uint16_t)check_random(),
                                   .form = (uint8_t)check_random(),
                                   .hint = (uint32_t)check_random(),
-                                  .portion = (uint8_t)check_random()};
+                                  .portion = (uint8_t)check_random(),
+                                  .epoch = check_random()};
     for (unsigned i = 0; i < f.ack_words; i++)
         f.ack[i] = check_random();
     return f;
@@ -277,20 +269,17 @@ static void ut_feedback__round_trip_and_damage(void)
     for (int k = 0; k < 100; k++) {
         ut_feedback f = some_feedback(), back;
         size_t len = ut_feedback_encode(packet, &f);
-        CHECK_EQ(len, 112 + 72 * f.records + 8 * f.ack_words);
+        CHECK_EQ(len, 72 + 80 * f.records + 8 * f.ack_words);
         CHECK_EQ(ut_feedback_decode(&back, packet, len, UT_CHECK_SUM), UT_OK);
         CHECK_EQ(ut_feedback_encode(again, &back), len);
         CHECK_BYTES(again, packet, len);
         CHECK_EQ(back.loss, f.loss);
-        CHECK_EQ(back.view.decider, f.view.decider);
-        CHECK_HEX(back.view.plan.from, f.view.plan.from);
-        CHECK_BYTES(&back.view.plan.before, &f.view.plan.before, sizeof f.view.plan.before);
-        CHECK_BYTES(&back.view.plan.after, &f.view.plan.after, sizeof f.view.plan.after);
         for (unsigned i = 0; i < f.records; i++) {
             CHECK_EQ(back.record[i].stale, f.record[i].stale);
             CHECK_EQ(back.record[i].oldest_step, f.record[i].oldest_step);
             CHECK_EQ(back.record[i].attached, f.record[i].attached);
             CHECK_EQ(back.record[i].view, f.record[i].view);
+            CHECK_HEX(back.record[i].epoch, f.record[i].epoch);
             CHECK_EQ(back.record[i].group, f.record[i].group);
             CHECK_EQ(back.record[i].form, f.record[i].form);
             CHECK_EQ(back.record[i].hint, f.record[i].hint);

@@ -60,6 +60,7 @@ enum ut_missing {
     UT_MISSING_SILENT = 2,  /* nothing was heard of it during the op */
     UT_MISSING_LOST = 3,    /* it sent, but some packets did not come through in time */
     UT_MISSING_CLOSED = 4,  /* it left the job */
+    UT_MISSING_VIEW = 5,    /* it ran this op under another view of the job: its daemon knew of another epoch */
     /* generated: end */
 };
 

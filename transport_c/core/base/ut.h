@@ -124,6 +124,7 @@ enum ut_field {
     UT_FIELD_FORM = 11,
     UT_FIELD_HINT = 12,
     UT_FIELD_SPLIT = 13, /* into portions (core/base/portion.h) */
+    UT_FIELD_VIEW = 14,  /* the id of the epoch (core/epoch/epoch.h) */
 };
 /* What an op does with the ranks' buffers (sched_shard.c). All but the first are reliable. */
 enum ut_collective {

@@ -10,8 +10,8 @@
  * codec names the rule (core/fold/fold.h) by which an owner takes a block in; the plain sum would add bytes that are no
  * numbers.
  *
- * Codecs have no state. Hosts agree beforehand on the codec in which an op travels. It is a part of the tag in each
- * packet (ut_op_view_tag), so a packet in another codec than its receiver expects is refused, never folded.
+ * Codecs have no state. Hosts agree beforehand on the codec in which an op travels. It is a part of the epoch that each
+ * packet names (ut_op_epoch_tag), so a packet in another codec than its receiver expects is refused, never folded.
  */
 #ifndef UT_CODEC_H
 #define UT_CODEC_H

@@ -39,7 +39,7 @@ float ut_hadamard_decode_scale(uint32_t rows);
 /* ---- off, on, auto ----
  *
  * Whether this host would have ops transformed, by what it and the others say that they lose. What the hosts do is
- * agreed on in the view (core/view/view.h), where this is one host's wish. */
+ * agreed on in an epoch (core/epoch/epoch.h), where this is one host's wish. */
 typedef struct ut_hadamard_losses {
     uint32_t own; /* what is still missing after repair, moving average, in units of 2^-15 of what was due */
     uint16_t of[UT_HOSTS_MAX]; /* the same, as the others say */

@@ -51,6 +51,7 @@ int ut_epochs_take(ut_epochs *e, const ut_epoch *given, uint64_t next_open);
 /* Returns what holds in op |op_seq|, as far as this host knows. */
 static inline const ut_epoch *ut_epoch_at(const ut_epochs *e, uint64_t op_seq)
 {
+    assert(e->before.owners && e->newest.owners);
     return op_seq < e->newest.from ? &e->before : &e->newest;
 }
 

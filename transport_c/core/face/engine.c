@@ -288,7 +288,6 @@ int ut_engine_peer_connect(ut_engine *e, uint32_t job, uint32_t host, const ut_a
         (c->seal.cipher && !c->seal.keys_out))
         return UT_ERR_ARGUMENT;
     ut_partial_host_connects(e->job[job], host);
-    ut_view_forget(&e->job[job]->view, host);
     if (c->state == UT_CONN_UP)
         ut_op_host_absent(e->job[job], host, now); /* what it had of open ops went with its other life */
     ut_conn_connect(c, data, feedback, cid, now);
@@ -309,7 +308,6 @@ void ut_engine_peer_absent(ut_engine *e, uint32_t job, uint32_t host, ut_ns now)
     if (!c || c->state != UT_CONN_UP)
         return;
     ut_conn_absent(c);
-    ut_view_forget(&e->job[job]->view, host);
     members_changed(e->job[job]);
     ut_op_host_absent(e->job[job], host, now);
     e->stats.progress++;
@@ -335,35 +333,6 @@ int ut_engine_job_hold(ut_engine *e, uint32_t job, ut_ns now)
     if (!j)
         return UT_ERR_UNKNOWN;
     ut_job_hold(j, j->partial == NULL, now);
-    return UT_OK;
-}
-
-int ut_engine_epoch(ut_engine *e, uint32_t job, const ut_epoch *epoch, ut_ns now)
-{
-    ut_job *j = job_of(e, job);
-    int error = j ? ut_epochs_take(&j->epochs, epoch, j->next_open) : UT_ERR_UNKNOWN;
-    if (!error && ut_job_hold_over(j, now))
-        ut_partial_members_changed(j);
-    e->stats.progress++;
-    return error;
-}
-
-int ut_engine_hold(ut_engine *e, uint32_t job, uint64_t op_seq, ut_ns until)
-{
-    ut_job *j = job_of(e, job);
-    if (!j)
-        return UT_ERR_UNKNOWN;
-    ut_epochs_hold(&j->epochs, op_seq, until);
-    e->stats.progress++;
-    return UT_OK;
-}
-
-int ut_engine_job_wishes(const ut_engine *e, uint32_t job, uint64_t *ret_next_op, uint16_t ret_option[UT_EPOCH_OPTIONS])
-{
-    const ut_job *j = job_of(e, job);
-    if (!j)
-        return UT_ERR_UNKNOWN;
-    ut_job_wishes(j, ret_next_op, ret_option);
     return UT_OK;
 }
 

@@ -3,7 +3,7 @@
  * What a job knows across its ops: how far it has got, and how to reach its fellow hosts.
  */
 #include "core/op/ext.h"
-#include "core/op/op.h"
+#include "core/op/op_epoch.h"
 #include "core/wire/pieces.h"
 
 /* ---- memory ---- */
@@ -126,7 +126,7 @@ void ut_job_init(ut_job *j, uint32_t number, const ut_job_config *config, const 
     ut_tokens_init(&j->tokens, config->rate_bytes_per_s);
     j->next_open = j->rx_floor = config->first_op_seq;
     j->codec = &ut_codec_hadamard;
-    ut_job_view_init(j);
+    ut_job_epochs_init(j);
     j->account.host = host;
     j->account.conn = j->conn;
     j->account.job = number;

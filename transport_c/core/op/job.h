@@ -24,7 +24,6 @@
 #include "core/path/incast.h"
 #include "core/plan/schedule.h"
 #include "core/plan/transfer.h"
-#include "core/view/view.h"
 #include "core/wire/pieces.h"
 
 typedef struct ut_job ut_job;
@@ -50,7 +49,6 @@ struct ut_job {
     ut_tokens tokens;  /* what the administrator lets it send */
     ut_hadamard_losses losses;
     const ut_codec *codec; /* in which its ops travel, if they fit and the hosts have agreed on it */
-    ut_view view;
     ut_epochs epochs;
     const ut_gathering *gathering;
     ut_ordered *ordered;        /* memory of ut_fold_ordered, one for each of `op`; NULL: sums are made as they come */

@@ -76,7 +76,7 @@ ut_op *ut_op_gather(ut_job *j, const ut_submission *s, ut_ns now)
     op->time.deadline = op->time.latest = s->deadline_ns;
     op->time.gather_until = op->time.cut = UT_NEVER;
     op->epoch = j->epochs.whole;
-    op->plan.owners = j->view.all;
+    op->plan.owners = op->epoch.owners;
     op->plan.view_tag = op->plan.owns_nothing = 0;
     op->local.calls = op->local.weight = op->local.places = 0;
     op->local.held = j->held;
@@ -194,10 +194,18 @@ void ut_op_skip(ut_job *j, uint64_t seq, ut_ns now)
     ut_job_speak(j, now);
 }
 
-void ut_op_released(ut_job *j, ut_op *op, ut_ns now)
+bool ut_job_hold_over(ut_job *j, ut_ns now)
 {
-    if (op->state == UT_OP_GATHERING && may_open(j, op, now))
-        ut_op_open(j, op, now);
+    if (now < ut_epochs_hold_ends(&j->epochs) || j->epochs.held_from == UINT64_MAX)
+        return false;
+    ut_epochs_hold(&j->epochs, UINT64_MAX, 0);
+    for (unsigned k = 0; k < UT_OPS_MAX; k++) {
+        ut_op *op = ut_job_op(j, j->next_open + k);
+        if (op->state == UT_OP_GATHERING && may_open(j, op, now))
+            ut_op_open(j, op, now);
+    }
+    j->host->room(j->host->context);
+    return true;
 }
 
 void ut_op_session_gone(ut_job *j, uint32_t session, ut_ns now)

@@ -57,8 +57,8 @@ void ut_op_skip(ut_job *j, uint64_t seq, ut_ns now);
 /* The host goes on without this rank's call: it gets its own value back, which lies in its dst by now, or a reason in
  * reliable mode. */
 void ut_op_answer_late(ut_job *j, uint32_t session, const ut_submission *s, ut_ns now);
-/* A hold that kept ops from opening is over. */
-void ut_op_released(ut_job *j, ut_op *op, ut_ns now);
+/* If a hold is over, lets go what it kept from opening, and returns true. */
+bool ut_job_hold_over(ut_job *j, ut_ns now);
 /* For ut_gathering.gone of ordinary jobs. */
 void ut_op_session_gone(ut_job *j, uint32_t session, ut_ns now);
 void ut_op_host_absent(ut_job *j, uint32_t host, ut_ns now);
@@ -217,23 +217,6 @@ static inline ut_codec_op ut_op_seen_by_codec(ut_job *j, ut_op *op)
                          .turn = j->host->turn,
                          .way = &op->work};
 }
-
-/* op_view.c: what the hosts have agreed on. */
-/* The job, as its view sees it. */
-ut_view_here ut_job_here(const ut_job *j);
-void ut_job_view_init(ut_job *j);
-/* The op is about to open: what is due to be decided is, and its bucket has its owners. */
-void ut_op_view_open(ut_job *j, ut_op *op);
-/* enum ut_codec_id, for ops that fit it. */
-unsigned ut_op_agreed_codec(const ut_job *j, const ut_op *op);
-/* Names on the wire under which view the op runs, by its owners and its codec. */
-void ut_op_view_tag(ut_job *j, ut_op *op);
-/* The op opens: it takes its epoch, and keeps it. */
-void ut_op_epoch_keep(ut_job *j, ut_op *op);
-/* For ut_engine_job_wishes. */
-void ut_job_wishes(const ut_job *j, uint64_t *ret_next_op, uint16_t ret_option[UT_EPOCH_OPTIONS]);
-/* If a hold is over, lets go what it kept from opening, and returns true. */
-bool ut_job_hold_over(ut_job *j, ut_ns now);
 
 /* op_receipt.c: hosts that have started the op, by their newest record. */
 uint64_t ut_op_started(const ut_job *j, const ut_op *op);

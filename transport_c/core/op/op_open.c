@@ -5,6 +5,7 @@
  */
 #include "core/fold/ordered.h"
 #include "core/op/op.h"
+#include "core/op/op_epoch.h"
 #include "core/op/op_pause.h"
 
 #include "kernels/kernels.h"
@@ -12,8 +13,9 @@
 /* A contribution of a host that all know to be gone is not missing: the receipt says who is not in it. */
 static bool expects_nothing(const ut_job *j, const ut_op *op, const ut_step *s)
 {
+    bool in = ut_bits_have(op->epoch.members, s->peer);
     return s->kind == UT_STEP_RECEIVE && s->stage == 1 && !(op->plan.owners & ut_bit(s->peer)) &&
-           !ut_job_host_is_up(j, s->peer);
+           (!in || !ut_job_host_is_up(j, s->peer));
 }
 
 static void place_transfers(ut_job *j, ut_op *op)
@@ -84,7 +86,7 @@ static const ut_codec *codec_of(const ut_job *j, const ut_op *op)
 {
     if (op->variant && op->variant->codec->fits(&op->what, j->config.hosts, ut_job_algorithm(j)))
         return op->variant->codec;
-    bool agreed = j->gathering->encodes && ut_op_agreed_codec(j, op) == j->codec->id;
+    bool agreed = j->gathering->encodes && op->epoch.option[UT_EPOCH_CODEC] == j->codec->id;
     bool fits = agreed && j->codec->fits(&op->what, j->config.hosts, ut_job_algorithm(j));
     return fits ? j->codec : &ut_codec_none;
 }
@@ -99,7 +101,7 @@ static void place_buffers(ut_job *j, ut_op *op)
     op->memory.dst_from = op->what.collective == UT_REDUCE_SCATTER ? op->plan.schedule.own_offset : 0;
     op->memory.own = op->memory.src;
     op->codec = codec_of(j, op);
-    ut_op_view_tag(j, op);
+    ut_op_epoch_tag(op);
     op->memory.travels_encoded = op->codec->id != UT_CODEC_NONE;
     if (op->memory.travels_encoded)
         op->memory.src = op->memory.dst = op->memory.encoded;
@@ -139,7 +141,6 @@ static void plan(ut_job *j, ut_op *op, ut_ns now)
     ut_witness_begin(&op->account, ut_op_started(j, op), now);
     op->account.kernel_drops_before = j->host->counters->kernel_drops;
     ut_op_time_open(j, op, now);
-    ut_op_view_open(j, op);
     bool planned = op->variant && op->variant->plan(j, op);
     if (planned)
         assert(op->plan.schedule.chunks);
@@ -232,7 +233,7 @@ void ut_op_open(ut_job *j, ut_op *op, ut_ns now)
 {
     assert(op->state == UT_OP_GATHERING || op->state == UT_OP_OPENING);
     if (op->state == UT_OP_GATHERING)
-        ut_op_epoch_keep(j, op);
+        ut_op_epoch_take(j, op);
     op->state = UT_OP_OPENING;
     j->next_open = UT_MAX2(j->next_open, op->seq + 1);
     ut_op_restart(op);

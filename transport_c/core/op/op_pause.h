@@ -9,10 +9,10 @@
 
 /* A RUNNING op waits for what |host|, which is away or about to go, brings when it is back. */
 bool ut_op_awaits(const ut_job *j, const ut_op *op, uint32_t host);
-/* |host| takes part in a RUNNING op: it is up, or comes back for it. */
+/* |host| takes part in a RUNNING op: it is a member and up, or comes back for it. */
 static inline bool ut_op_counts_on(const ut_job *j, const ut_op *op, uint32_t host)
 {
-    return ut_job_host_is_up(j, host) || ut_op_awaits(j, op, host);
+    return ut_bits_have(op->epoch.members, host) && (ut_job_host_is_up(j, host) || ut_op_awaits(j, op, host));
 }
 /* It never begins here: its ranks hear nothing of it, and ask another life of this host for it. */
 static inline bool ut_op_is_held(const ut_op *op)

@@ -3,7 +3,7 @@
  * The receipt of an op, of what its parts know. It says only what this host knows: where the masks of a shard are not
  * known, nobody is claimed to be in it.
  */
-#include "core/op/op.h"
+#include "core/op/op_epoch.h"
 #include "core/op/ranks.h"
 
 uint64_t ut_op_started(const ut_job *j, const ut_op *op)
@@ -142,7 +142,7 @@ void ut_op_replica_heard(ut_job *j, uint32_t host, const ut_record *theirs)
 {
     ut_op *op = ut_job_op(j, theirs->op_seq);
     if ((theirs->flags & UT_RECORD_DIGEST) && op->seq == theirs->op_seq && op->account.replica.known &&
-        theirs->view == op->plan.view_tag) /* else it is another sum, whatever the bytes are */
+        ut_op_epoch_is(op, theirs)) /* else it is another sum, whatever the bytes are */
         ut_replica_compare(&op->account, op->seq, host, theirs->digest);
 }
 

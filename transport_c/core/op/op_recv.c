@@ -4,7 +4,7 @@
  * Packets that follow each other in one transfer are taken in as one run: its place is looked up once, and what is
  * noted of a packet is noted once.
  */
-#include "core/op/op.h"
+#include "core/op/op_epoch.h"
 
 /* ---- data ---- */
 
@@ -179,8 +179,9 @@ void ut_taken_count(ut_stats *s, enum ut_taken taken, size_t payload)
 
 /* ---- feedback ---- */
 
-/* |host| sends nothing more for |op|: what has not come from it will not come. */
-static void close_from(ut_job *j, ut_op *op, uint32_t host, ut_ns now)
+/* |host| sends nothing more for |op|: what has not come from it will not come. |why|: enum ut_missing, of which none of
+ * it has come. */
+static void close_from(ut_job *j, ut_op *op, uint32_t host, uint8_t why, ut_ns now)
 {
     bool changed = false;
     op->peers.tx_done |= ut_bit(host);
@@ -189,7 +190,7 @@ static void close_from(ut_job *j, ut_op *op, uint32_t host, ut_ns now)
             if (ut_transfer_over(&op->plan.transfer[i]))
                 continue;
             op->plan.transfer[i].closed = 1;
-            op->plan.transfer[i].why = op->plan.transfer[i].done ? UT_MISSING_LOST : UT_MISSING_CLOSED;
+            op->plan.transfer[i].why = op->plan.transfer[i].done ? UT_MISSING_LOST : why;
             changed = true;
         }
     if (changed)
@@ -213,12 +214,32 @@ static void close_stage1_to(ut_op *op, uint32_t host)
         op->plan.transfer[i].closed = 1;
 }
 
-/* |host| has opened the op under another view: what is sent between us would be refused, and nobody must wait for it.
- */
-static void part_ways(ut_job *j, ut_op *op, uint32_t host, ut_ns now)
+static bool has_come(const ut_op *op, uint32_t host)
 {
+    for (unsigned stage = 0; stage < 2; stage++)
+        for (uint32_t i = op->plan.rx_of[stage][host]; i != UINT32_MAX; i = op->plan.peer_next[i])
+            if (op->plan.transfer[i].done)
+                return true;
+    return false;
+}
+
+/* |host| has opened the op under another epoch: what is sent between us would be refused, and nobody must wait for it.
+ *
+ * A packet names its epoch by 16 bits alone, so two epochs in 65,536 pairs have the same tag, and whoever may propose
+ * epochs can search for such a pair. What came under that tag before this record was taken for ours. Then the op fails,
+ * and names the two ids. So no result is whole that has something of another epoch in it: for that every record must
+ * have come, but of a host that left the op when nobody had heard it for all the time that it lingers. What ends at its
+ * deadline before the record has come is not whole, and may have it in. False: the op has failed. */
+static bool part_ways(ut_job *j, ut_op *op, uint32_t host, const ut_record *r, ut_ns now)
+{
+    assert(r->op_seq == op->seq && !ut_op_epoch_is(op, r));
+    if (op->state == UT_OP_RUNNING && r->view == op->plan.view_tag && has_come(op, host)) {
+        ut_op_desync(j, op, host, UT_FIELD_VIEW, op->epoch.id, r->epoch, now);
+        return false;
+    }
     close_to(op, host);
-    close_from(j, op, host, now);
+    close_from(j, op, host, UT_MISSING_VIEW, now);
+    return true;
 }
 
 void ut_op_record(ut_job *j, ut_op *op, uint32_t host, ut_ns now)
@@ -237,7 +258,6 @@ void ut_op_record(ut_job *j, ut_op *op, uint32_t host, ut_ns now)
         }
         if (op->state == UT_OP_RUNNING && !ut_op_agrees(j, op, host, r, now))
             return;
-        ut_view_opens(&j->view, host);
         bool first = !(op->peers.record_matched & ut_bit(host)), news = first || (r->flags & UT_RECORD_RESULT);
         op->peers.record_matched |= ut_bit(host);
         if (first && op->state == UT_OP_RUNNING)
@@ -246,8 +266,9 @@ void ut_op_record(ut_job *j, ut_op *op, uint32_t host, ut_ns now)
             ut_op_time_sent(op, host, now);
         if (op->state == UT_OP_RUNNING)
             j->gathering->record(j, op, host, r, now);
-        if (r->view != op->plan.view_tag)
-            part_ways(j, op, host, now); /* after its record: who gives nothing lacks nothing, in whatever view */
+        /* After its record: who gives nothing lacks nothing, under whatever epoch. */
+        if (!ut_op_epoch_is(op, r) && !part_ways(j, op, host, r, now))
+            return;
         if ((r->flags & UT_RECORD_RESULT) && !(op->peers.peer_masks & ut_bit(host))) {
             op->peers.peer_masks |= ut_bit(host);
             op->peers.peer_full &= r->full_mask;
@@ -256,14 +277,14 @@ void ut_op_record(ut_job *j, ut_op *op, uint32_t host, ut_ns now)
         if (r->flags & UT_RECORD_RX_DONE)
             close_to(op, host);
         if (r->flags & UT_RECORD_TX_DONE)
-            close_from(j, op, host, now);
+            close_from(j, op, host, UT_MISSING_CLOSED, now);
         if (news)
             ut_op_check(j, op, now);
     }
     if (op->state == UT_OP_RUNNING && op->seq < j->ledger.row[host].tx_floor) {
         op->peers.record_matched |= ut_bit(host);
         op->peers.masks_waived |= ut_bit(host);
-        close_from(j, op, host, now);
+        close_from(j, op, host, UT_MISSING_CLOSED, now);
         ut_op_check(j, op, now);
     }
 }
@@ -300,8 +321,6 @@ void ut_op_feedback(ut_job *j, uint32_t host, const ut_feedback *f, ut_ns now)
     j->incast.stale = j->incast.stale || c->peer.incast != f->incast;
     c->peer.incast = f->incast;
     ut_ledger_hear_floors(&j->ledger, host, f, j->next_open);
-    ut_view_here here = ut_job_here(j);
-    ut_view_hear(&j->view, host, &f->view, &here);
     j->losses.of[host] = f->loss;
     bool unseen = false;
     for (unsigned i = 0; i < f->records; i++)

@@ -308,7 +308,8 @@ static void tell_record(ut_job *j, const ut_op *op, uint32_t host, ut_record *r,
                      .digest = over && op->account.replica.known ? ut_digest_brief(op->account.replica.digest) : 0,
                      .full_mask = op->peers.complete_masks ? op->peers.full_mask : 0,
                      .any_mask = op->peers.complete_masks ? op->peers.any_mask : 0,
-                     .view = op->plan.view_tag};
+                     .view = op->plan.view_tag,
+                     .epoch = op->epoch.id};
     j->gathering->tell(j, op, r);
     if (ut_account_own_fault(&op->account)) {
         /* Our own ranks differ: the record shows the one half of it, so the other is said in words. */
@@ -325,12 +326,10 @@ void ut_op_fill_feedback(ut_job *j, uint32_t host, ut_feedback *ret, ut_ns now)
     ut_conn *c = &j->conn[host];
     ut_record next;
     bool announce = j->gathering->readiness(j, &next);
-    bool waits = ut_view_unsure(&j->view), unseen = announce;
+    bool waits = false, unseen = announce;
     ret->incast = ut_job_incast_own(j);
     ret->rx_floor = j->rx_floor;
     ret->tx_floor = ut_job_tx_floor(j);
-    ut_view_here here = ut_job_here(j);
-    ret->view = ut_view_say(&j->view, &here);
     ret->loss = (uint16_t)UT_MIN2(j->losses.own, UINT16_MAX);
     ret->records = 0;
     for (unsigned k = 0; k < UT_OPS_MAX; k++) {

@@ -85,7 +85,7 @@ static void put_off(const ut_job *j, ut_op *op, ut_ns now)
 /* t_B is what the network takes. Trainers that call late are no loss of its: it runs from when the last had called. */
 static void start_clock(const ut_job *j, ut_op *op, ut_ns now)
 {
-    if (op->time.clock == UT_NEVER && !(ut_job_up(j) & ~op->peers.record_matched))
+    if (op->time.clock == UT_NEVER && !(ut_job_up(j) & op->epoch.members & ~op->peers.record_matched))
         op->time.clock = now;
 }
 
@@ -190,8 +190,8 @@ ut_ns ut_op_stage_due(const ut_op *op, unsigned *ret_how)
 static bool is_waited_for(const ut_job *j, const ut_op *op, ut_ns patience, ut_ns now)
 {
     for (uint32_t h = 0; h < j->config.hosts; h++)
-        if (h != j->config.self && ut_job_host_is_up(j, h) && !(op->peers.record_matched & ut_bit(h)) &&
-            j->conn[h].rx.last + patience > now)
+        if (h != j->config.self && ut_bits_have(op->epoch.members & ~op->peers.record_matched, h) &&
+            ut_job_host_is_up(j, h) && j->conn[h].rx.last + patience > now)
             return true;
     return false;
 }

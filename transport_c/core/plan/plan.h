@@ -11,10 +11,10 @@
 
 /* Laid out by op_open.c; the transfers then belong to op_recv.c and op_send.c. */
 typedef struct ut_op_plan {
-    uint64_t owners;      /* mask of the hosts among which the bucket is cut: all, but in TAR only those not gone */
-    uint16_t view_tag;    /* names on the wire the view under which the op runs */
-    uint8_t owns_nothing; /* 1: this host is not among the owners */
-    uint8_t incast;       /* the incast factor in force when the op opened */
+    uint64_t owners;                 /* mask of the hosts among which the bucket is cut: those of the op's epoch */
+    uint16_t view_tag;               /* names on the wire, in short, the epoch under which the op runs */
+    uint8_t owns_nothing;            /* 1: this host is not among the owners */
+    uint8_t incast;                  /* the incast factor in force when the op opened */
     uint32_t rx_of[2][UT_HOSTS_MAX]; /* per stage and host: the first step that receives from it; UINT32_MAX for none */
     uint32_t tx_of[2][UT_HOSTS_MAX]; /* the same of steps that send to it */
     uint32_t peer_next[UT_STEPS_MAX]; /* the next such step of the same kind, stage and host; UINT32_MAX for none */

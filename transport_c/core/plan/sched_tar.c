@@ -6,7 +6,7 @@
  * rounds of a stage, not one. A 1-factorisation of the complete graph (circle method) makes each pair meet once; for
  * odd N no perfect matching exists and offsets are paired with their inverses instead.
  *
- * A host that is no owner (view.h) has an empty chunk. It keeps its place among the peers: it contributes, and is
+ * A host that is no owner (epoch.h) has an empty chunk. It keeps its place among the peers: it contributes, and is
  * sent what the others have made.
  */
 #include "core/plan/schedule.h"

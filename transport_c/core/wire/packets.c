@@ -199,21 +199,6 @@ int ut_grant_decode(ut_grant *ret, const uint8_t *packet, size_t len, enum ut_ch
     return UT_OK;
 }
 
-static void put_state(uint8_t *out, const ut_view_state *s)
-{
-    put64(out, s->owners);
-    for (unsigned i = 0; i < UT_VIEW_OPTIONS; i++)
-        put16(out + 8 + 2 * i, s->option[i]);
-}
-
-static ut_view_state get_state(const uint8_t *in)
-{
-    ut_view_state s = {.owners = get64(in)};
-    for (unsigned i = 0; i < UT_VIEW_OPTIONS; i++)
-        s.option[i] = get16(in + 8 + 2 * i);
-    return s;
-}
-
 static void put_record(uint8_t *p, const ut_record *r)
 {
     put64(p, r->op_seq);
@@ -241,6 +226,7 @@ static void put_record(uint8_t *p, const ut_record *r)
     p[66] = r->form;
     p[67] = r->portion;
     put32(p + 68, r->hint);
+    put64(p + 72, r->epoch);
 }
 
 static void get_record(const uint8_t *p, ut_record *r)
@@ -273,6 +259,7 @@ static void get_record(const uint8_t *p, ut_record *r)
     r->form = p[66];
     r->portion = p[67];
     r->hint = get32(p + 68);
+    r->epoch = get64(p + 72);
 }
 
 size_t ut_feedback_encode(uint8_t *out, const ut_feedback *f)
@@ -288,12 +275,9 @@ size_t ut_feedback_encode(uint8_t *out, const ut_feedback *f)
     put32(out + 56, f->kernel_drops);
     put32(out + 60, f->echo_us);
     put32(out + 64, f->hold_us);
-    out[68] = f->view.decider;
+    out[68] = 0;
     out[69] = f->ack_words;
     put16(out + 70, f->loss);
-    put64(out + 72, f->view.plan.from);
-    put_state(out + 80, &f->view.plan.before);
-    put_state(out + 96, &f->view.plan.after);
     uint8_t *p = out + UT_FEEDBACK_HEADER;
     for (unsigned i = 0; i < f->records; i++, p += UT_OP_RECORD)
         put_record(p, &f->record[i]);
@@ -324,10 +308,8 @@ int ut_feedback_decode(ut_feedback *ret, const uint8_t *packet, size_t len, enum
     ret->kernel_drops = get32(packet + 56);
     ret->echo_us = get32(packet + 60);
     ret->hold_us = get32(packet + 64);
-    ret->view.decider = packet[68];
     ret->ack_words = packet[69];
     ret->loss = get16(packet + 70);
-    ret->view.plan = (ut_view_plan){get_state(packet + 80), get_state(packet + 96), get64(packet + 72)};
     if (ret->records > UT_OPS_MAX || ret->ack_words > UT_ACK_WORDS ||
         len != UT_FEEDBACK_HEADER + (size_t)ret->records * UT_OP_RECORD + (size_t)ret->ack_words * 8)
         return UT_ERR_MALFORMED;

@@ -10,7 +10,7 @@
 #include "core/base/ut.h"
 
 enum {
-    UT_WIRE_VERSION = 3,
+    UT_WIRE_VERSION = 4,
     UT_KIND_DATA = 1,
     UT_KIND_FEEDBACK = 2,
     UT_KIND_PIECE = 3,
@@ -20,11 +20,11 @@ enum {
     UT_CHECKSUM_AT = 12,
     UT_DATA_HEADER = 32,
     UT_ULTIMA_HEADER = 9,
-    UT_FEEDBACK_HEADER = 112,
+    UT_FEEDBACK_HEADER = 72,
     UT_PIECE_HEADER = UT_COMMON_HEADER,
     UT_PIECES_MAX = 8, /* of one packet */
     UT_GRANT_BYTES = 24,
-    UT_OP_RECORD = 72,
+    UT_OP_RECORD = 80,
     UT_ACK_WORDS = UT_ACK_BITS / 64,
     UT_FEEDBACK_MAX = UT_FEEDBACK_HEADER + UT_OPS_MAX * UT_OP_RECORD + UT_ACK_WORDS * 8,
 };
@@ -64,7 +64,7 @@ typedef struct ut_data {
     uint32_t cid;
     uint32_t pn;      /* low 32 bits */
     uint32_t op_seq;  /* low 32 bits; only their high half travels here, because `ultima.bucket` is the low half */
-    uint16_t view;    /* tag of the view under which the sender opened the op, see core/view/view.h */
+    uint16_t view;    /* tag: names in short under what the sender opened the op, see core/op/op_epoch.c */
     uint32_t time_us; /* low 24 bits */
     ut_ultima ultima;
     uint32_t payload_crc; /* CRC32C of the payload alone; it does not travel, but is a part of the checksum */
@@ -113,36 +113,15 @@ typedef struct ut_record {
     uint8_t policy;       /* enum ut_policy in force for this op */
     uint8_t submitted;    /* UT_SUBMIT_WORLD and UT_SUBMIT_ADAPTIVE, if it was given with them, and UT_RECORD_ENOUGH */
     uint16_t attached;    /* of all jobs: mask of the ranks of the sender's host whose trainer has not left */
-    uint16_t view;        /* of all jobs: tag of the view under which the sender opened the op */
+    uint16_t view;        /* of all jobs: the tag of the sender's data */
     /* Sparse collectives, else 0 (PROTOCOL.md, Room for what comes): elements that share an index, the form of the
      * values, and how many values are expected. */
     uint16_t group;
     uint8_t form;
     uint32_t hint;
     uint8_t portion; /* of a call that is split (core/base/portion.h); else 0 */
+    uint64_t epoch;  /* id of the epoch under which the sender opened the op, see core/epoch/epoch.h */
 } ut_record;
-
-/* What the hosts of a job agree on in an op, see core/view/view.h. */
-enum { UT_VIEW_OPTIONS = 4 };
-typedef struct ut_view_state {
-    uint64_t owners;                  /* mask of hosts */
-    uint16_t option[UT_VIEW_OPTIONS]; /* enum ut_view_option */
-} ut_view_state;
-
-/* What holds in ops below `from`, and from it on. Of two plans the one with the higher `from` counts, of two with the
- * same that with the larger states. */
-typedef struct ut_view_plan {
-    ut_view_state before, after;
-    uint64_t from; /* op_seq */
-} ut_view_plan;
-
-enum { UT_DECIDER_NONE = 0xff };
-
-/* What a feedback says of it. */
-typedef struct ut_view_claim {
-    ut_view_plan plan;
-    uint8_t decider; /* lowest host that decides, as far as the sender itself hears; NONE: it knows nothing yet */
-} ut_view_claim;
 
 typedef struct ut_feedback {
     uint8_t flags, records, incast;
@@ -156,7 +135,6 @@ typedef struct ut_feedback {
     uint32_t hold_us;
     uint8_t ack_words;
     uint16_t loss; /* what the sender still misses after repair, in units of 2^-15 of what was due */
-    ut_view_claim view;
     ut_record record[UT_OPS_MAX];
     uint64_t ack[UT_ACK_WORDS];
 } ut_feedback;

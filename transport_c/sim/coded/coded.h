@@ -52,8 +52,7 @@ typedef struct sim_coded {
     uint64_t steps;                               /* the newest with a result on some host, plus one */
     uint64_t step_room;                           /* elements of |step| */
     uint32_t running[SIM_HOSTS], life[SIM_HOSTS]; /* by host: which op started last there, in which life */
-    uint64_t last;      /* step of the calm before which no rank stops; 0: not all have had enough */
-    uint64_t calm_from; /* lowest op of the calm of which a receipt was seen, plus one; 0: none yet */
+    uint64_t last; /* step of the calm before which no rank stops; 0: not all have had enough */
 } sim_coded;
 
 static inline bool sim_coded_linear(const sim_job_plan *j)

@@ -19,6 +19,7 @@
  */
 #include "sim/coded/coded.h"
 #include "sim/oracles/oracles.h"
+#include "sim/world/epochs.h"
 #include "sim/world/liar.h"
 
 typedef struct view {
@@ -202,23 +203,20 @@ static bool is_split(const view *v)
 /* Where nothing goes wrong (any more) a step that can be decoded is, and one that cannot is never said to be. */
 static void check_calm(view *v)
 {
-    sim_coded *c = v->job->coded;
+    const sim_coded *c = v->job->coded;
     bool calm = v->w->calming && v->op->first > v->w->calm_since, gone = false;
     uint64_t here = 0;
     for (uint32_t h = 0; h < v->plan->hosts; h++)
         here |= (uint64_t)!v->w->host[v->plan->host[h]].gone << h;
     gone = here != sim_first(v->plan->hosts);
     bool decodable = sim_coded_can(v->plan, here);
-    if (calm)
-        c->calm_from = UT_MIN2(c->calm_from ? c->calm_from : UINT64_MAX, v->r->op_seq + 1);
-    bool settled = calm && v->r->op_seq + 1 >= c->calm_from + SIM_OWNERS_OPS;
+    bool known = v->r->status != UT_FAILED && sim_epochs_check(v->w, v->rank->job, v->self, v->r);
+    bool settled = calm && known;
     bool must = v->w->plan.faultless || (calm && decodable && (settled || (!gone && v->w->plan.items == 0)));
     bool retried = (v->r->status == UT_FAILED && v->step < c->steps) || is_split(v); /* and then it comes together */
     if (must && !retried && v->r->exact != UT_EXACT_YES)
         FAIL("O10 calm", "error %d, exact %u, %s", v->r->error, v->r->exact,
              v->w->plan.faultless ? "in a world without faults" : "long after the last fault");
-    if (settled && v->r->status != UT_FAILED && v->r->owners != here)
-        FAIL("O10 calm", "hosts %#" PRIx64 " own the bucket, %#" PRIx64 " are there", v->r->owners, here);
     v->w->cover[SIM_CODED_calm_good] += calm && v->r->exact == UT_EXACT_YES;
     v->w->cover[SIM_CODED_calm_without_hosts] += settled && gone && v->r->exact == UT_EXACT_YES;
     v->w->cover[SIM_CODED_undecodable] += calm && !decodable;
@@ -233,7 +231,9 @@ static bool expired(const view *v, const sim_ask *ask)
 
 static void check_failure(view *v, const sim_ask *ask)
 {
-    if (v->r->error != UT_ERR_TIMEOUT && v->r->error != UT_ERR_ABSENT)
+    const bool mixed = v->r->error == UT_ERR_DESYNC && v->r->field == UT_FIELD_VIEW && v->job->epochs.alike;
+    v->w->cover[SIM_epoch_mixed] += mixed;
+    if (v->r->error != UT_ERR_TIMEOUT && v->r->error != UT_ERR_ABSENT && !mixed)
         FAIL("receipt", "error %d", v->r->error);
     if (v->r->exact == UT_EXACT_YES)
         FAIL("O2 fingerprint", "it failed (error %d), and is said to be exact", v->r->error);

@@ -328,7 +328,9 @@ static void count_calm(sim_world *w, sim_rank *r, const ut_receipt *receipt)
     uint64_t liar = sim_liar_of(w, &w->job[r->job]);
     bool same_life = liar && w->host[w->plan.liar.host].life == 1;
     bool misled = (same_life && __builtin_popcountll(here) <= 2) || (liar && sim_coded_can(j, liar));
-    bool decodable = !w->plan.evil && !misled && sim_coded_can(j, here);
+    /* Without a control network a host that is gone stays an owner, and its shard is missing. */
+    bool whole = !w->epochs.none || here == sim_first(j->hosts);
+    bool decodable = !w->plan.evil && !misled && whole && sim_coded_can(j, here);
     bool result = receipt->status == UT_COMPLETE || receipt->status == UT_PARTIAL;
     r->coder->calm_answers += result || !decodable;
     if (++r->coder->calm_tries > sim_calm_ops(j) + TRIES && decodable && r->coder->calm_answers == 0)

@@ -44,14 +44,6 @@ static bool leads_nowhere(const sim_job *job, const sim_ask *ask, uint32_t self,
     return false;
 }
 
-/* A host that was cut off from the others decides alone who owns a shard. When they meet again they have so many ops to
- * agree, in which they refuse what was made under another view. */
-static bool still_to_settle(const sim_world *w, const sim_job *job, const sim_ask *ask)
-{
-    const uint32_t ops = sim_owners_ops(w, job);
-    return job->thinned && ask->op + 1 < job->thinned + ops && ask->op < job->plan->ops + ops;
-}
-
 /* COMPLETE; or, of a job with hosts that are gone for good, all that the others have. */
 static void check_status(sim_world *w, const sim_job *job, const sim_rank *rank, const sim_ask *ask,
                          const ut_receipt *r)
@@ -64,35 +56,16 @@ static void check_status(sim_world *w, const sim_job *job, const sim_rank *rank,
             FAIL("error %d long after the last fault", r->error);
         return;
     }
-    if (!gone && still_to_settle(w, job, ask))
-        return;
     for (uint32_t h = 0; h < job->plan->hosts; h++)
         if (!(gone >> h & 1) &&
             ((r->peer[h].missing[0] && !leads_nowhere(job, ask, r->self, h, gone)) || r->peer[h].missing[1]))
             FAIL("%u and %u bytes of host %u are missing long after the last fault", r->peer[h].missing[0],
                  r->peer[h].missing[1], h);
     if (r->status != UT_COMPLETE && !gone)
-        FAIL("status %u long after the last fault", r->status);
-}
-
-/* Long after the last fault those that are there, and they alone, own all: nothing is missing any more. */
-static void check_owners(sim_world *w, const sim_job *job, const sim_rank *rank, const sim_ask *ask,
-                         const ut_receipt *r)
-{
-    uint64_t here = 0, all = UINT64_MAX >> (64 - job->plan->hosts);
-    if (ask->op < job->plan->ops + sim_owners_ops(w, job) || sim_algorithm(job->plan) != UT_TAR ||
-        ask->as.mode == UT_RELIABLE)
-        return;
-    for (uint32_t h = 0; h < job->plan->hosts; h++)
-        here |= (uint64_t)!w->host[job->plan->host[h]].gone << h;
-    uint64_t owners = w->plan.hostile ? r->owners & here : r->owners; /* a liar may have taken in the dead */
-    if (r->status == UT_FAILED || owners != here || (r->bytes_missing && r->owners == here))
-        FAIL("status %u, hosts %#" PRIx64 " own the bucket, %#" PRIx64 " are there; %" PRIu64 " bytes are missing",
-             r->status, r->owners, here, r->bytes_missing);
-    w->cover[SIM_owner_gone] += here != all;
-    w->cover[SIM_owner_back] += here == all && job->thinned;
-    w->cover[SIM_SPARSE_owner_gone] += here != all && ask->as.group;
-    w->cover[SIM_SPARSE_owner_back] += here == all && job->thinned && ask->as.group;
+        FAIL("status %u long after the last fault, hosts %#" PRIx64 " own, in %#" PRIx64 " %#" PRIx64
+             ", weight %u of %u, late %#x %#x %#x",
+             r->status, r->owners, r->full_mask, r->any_mask, r->weight_min, job->ranks, r->peer[0].late,
+             r->peer[1].late, r->peer[2].late);
 }
 
 /* Oracle O10. */
@@ -102,10 +75,7 @@ void sim_check_calm(sim_world *w, const sim_rank *rank, const sim_ask *ask, cons
     const sim_job *job = &w->job[rank->job];
     if (ask->op < p->job[rank->job].ops)
         return; /* a straggler's last op of before */
-    if (job->plan->calm && sim_liar_of(w, job) && ask->op < job->plan->ops + sim_owners_ops(w, job))
-        return; /* lies have made hosts differ on who owns; that heals in so many ops (plan.h) */
     check_status(w, job, rank, ask, r);
-    check_owners(w, job, rank, ask, r);
     uint64_t bytes = ask->as.count * ut_dtype_bytes(ask->as.dtype);
     if (sim_algorithm(job->plan) == UT_PS) /* all hosts' go through one link, behind the op before */
         bytes = 2 * job->plan->bucket_max * job->plan->hosts;

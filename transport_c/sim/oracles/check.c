@@ -15,10 +15,14 @@
  *
  *   O16 among liars: where one host lies, all this holds of what the others have from each other; and they keep their
  *   shards. What passes through its hands, in its shard or on its way round, is not looked at
+ *
+ *   O17 epochs: an op is cut among the owners of an epoch that its host was handed, and once all hold the same one, of
+ *   that (world/epochs.c)
  */
 #include "sim/oracles/oracles.h"
 #include "sim/oracles/view.h"
 #include "sim/sparse/sparse.h"
+#include "sim/world/epochs.h"
 #include "sim/world/liar.h"
 #include "sim/world/moves.h"
 
@@ -166,8 +170,13 @@ static void check_owners(sim_view *v)
     bool may = sim_algorithm(v->job->plan) == UT_TAR && v->ask->as.mode != UT_RELIABLE;
     if (owners == 0 || owners & ~all || (owners != all && !may))
         FAIL("O3 conservation", "cut among hosts %#" PRIx64 " of %#" PRIx64, owners, all);
-    if (owners != all)
-        v->job->thinned = UT_MAX2(v->job->thinned, v->ask->op + 1);
+    v->job->thinned = v->job->thinned || owners != all;
+    if (may && sim_epochs_check(v->w, v->rank->job, v->self, v->r)) {
+        v->w->cover[SIM_owner_gone] += owners != all;
+        v->w->cover[SIM_owner_back] += owners == all && v->job->thinned;
+        v->w->cover[SIM_SPARSE_owner_gone] += owners != all && v->ask->as.group;
+        v->w->cover[SIM_SPARSE_owner_back] += owners == all && v->job->thinned && v->ask->as.group;
+    }
     uint64_t steady = sim_steady(v->w, v->rank->job);
     if (v->liar && steady >> v->self & 1 && steady & ~owners)
         FAIL("O16 among liars",
@@ -252,6 +261,10 @@ static void check_failure(sim_view *v)
     }
     if (r->error == UT_ERR_DESYNC && r->culprit < v->hosts && v->liar >> r->culprit & 1)
         return;
+    if (r->error == UT_ERR_DESYNC && r->field == UT_FIELD_VIEW && v->job->epochs.alike) {
+        v->w->cover[SIM_epoch_mixed]++;
+        return;
+    }
     if (r->error != UT_ERR_DESYNC || op->odd_rank == UINT32_MAX)
         FAIL("receipt", "error %d", r->error);
     uint32_t odd_host = v->w->job[v->rank->job].index_of[v->job->rank[op->odd_rank].host];
@@ -349,6 +362,10 @@ void sim_check_receipt(sim_world *w, sim_rank *rank, const sim_ask *ask, const u
         return;
     }
     if (w->plan.light) {
+        keep_outcome(v, NULL);
+        return;
+    }
+    if (v->job->epochs.mixed && r->status == UT_PARTIAL) { /* all that is promised is that such a result is not whole */
         keep_outcome(v, NULL);
         return;
     }

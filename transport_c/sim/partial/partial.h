@@ -78,9 +78,7 @@ typedef struct sim_part {
     bool changed;
     uint64_t change_from;
     bool tuned[SIM_HOSTS]; /* in time for the change */
-    uint64_t calm_from;    /* lowest op of the calm of which a receipt was seen, plus one; 0: none yet */
-    bool thinned;          /* some receipt told that not all hosts owned a shard; */
-    bool calm_thinned;     /* some receipt of an op of the calm */
+    bool thinned;          /* some receipt told that not all hosts owned a shard */
 } sim_part;
 
 /* A message among daemons about probes. */

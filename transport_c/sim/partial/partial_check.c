@@ -14,6 +14,7 @@
  */
 #include "sim/oracles/oracles.h"
 #include "sim/partial/partial.h"
+#include "sim/world/epochs.h"
 #include "sim/world/liar.h"
 
 typedef struct view {
@@ -241,13 +242,6 @@ static void check_whole(view *v, sim_part_op *op)
     }
 }
 
-/* Since all is calm there have been fewer ops than hosts may need to agree on who owns. */
-static bool still_to_settle(const view *v)
-{
-    const sim_part *part = v->job->part;
-    return !part->calm_from || v->r->op_seq + 1 < part->calm_from + sim_owners_ops(v->w, v->job);
-}
-
 /* Where nothing goes wrong (any more) it is COMPLETE, if all take part who must. Best effort may end early. */
 static void check_calm(view *v)
 {
@@ -262,40 +256,32 @@ static void check_calm(view *v)
         return; /* there all wait for all, who may be slow or through */
     if (r->status == UT_COMPLETE || gone || v->job->plan->part.mode == UT_BEST_EFFORT)
         return;
-    /* A host that the others had taken out of the owners does not believe that: until it is back among them, and as
-     * long as no op begins nothing moves, what it gives is refused. */
-    if (calm && v->job->part->calm_thinned && still_to_settle(v))
-        return;
     if (calm || v->w->plan.faultless)
         FAIL("O10 calm", "%" PRIu64 " bytes missing, policy %u, %s", r->bytes_missing, r->policy,
              calm ? "long after the last fault" : "in a world without faults");
 }
 
-/* As in calm.c: in the end those that are there, and they alone, own all. */
+/* Where all hold the same epoch, and all start, nothing is missing in the calm. */
 static void check_owners(view *v)
 {
     const ut_receipt *r = v->r;
     sim_part *part = v->job->part;
-    uint64_t here = 0, all = UINT64_MAX >> (64 - v->hosts);
+    uint64_t all = UINT64_MAX >> (64 - v->hosts);
     bool started = true;
     part->thinned = part->thinned || r->owners != all;
-    if (!v->w->calming || v->op->first <= v->w->calm_since || v->job->plan->part.mode == UT_RELIABLE)
+    if (v->job->plan->part.mode == UT_RELIABLE || !sim_epochs_check(v->w, v->rank->job, v->self, r))
         return;
-    part->calm_thinned = part->calm_thinned || r->owners != all;
-    part->calm_from = UT_MIN2(part->calm_from ? part->calm_from : UINT64_MAX, r->op_seq + 1);
-    if (still_to_settle(v))
+    v->w->cover[SIM_PART_owner_gone] += r->owners != all;
+    v->w->cover[SIM_PART_owner_back] += r->owners == all && part->thinned;
+    if (!v->w->calming || v->op->first <= v->w->calm_since)
         return;
     for (uint32_t h = 0; h < v->hosts; h++) {
         bool gone = v->w->host[v->job->plan->host[h]].gone;
-        here |= (uint64_t)!gone << h;
         started = started && (gone || v->op->started[h] < v->op->first + v->job->plan->part.deadline / 2);
     }
-    bool whole = v->job->plan->part.mode == UT_BOUNDED && started;
-    if (r->owners != here || (whole && r->bytes_missing))
-        FAIL("O10 calm", "hosts %#" PRIx64 " own the bucket, %#" PRIx64 " are there; %" PRIu64 " bytes are missing",
-             r->owners, here, r->bytes_missing);
-    v->w->cover[SIM_PART_owner_gone] += here != all;
-    v->w->cover[SIM_PART_owner_back] += here == all && part->thinned;
+    if (v->job->plan->part.mode == UT_BOUNDED && started && r->bytes_missing)
+        FAIL("O10 calm", "hosts %#" PRIx64 " own the bucket, and %" PRIu64 " bytes are missing", r->owners,
+             r->bytes_missing);
 }
 
 static void check_policy(view *v, const ut_submission *e)
@@ -324,6 +310,10 @@ static void check_failure(view *v)
     const ut_receipt *r = v->r;
     if ((r->error == UT_ERR_TIMEOUT || r->error == UT_ERR_ABSENT) && v->job->plan->part.mode == UT_RELIABLE) {
         v->w->cover[SIM_PART_failed]++;
+        return;
+    }
+    if (r->error == UT_ERR_DESYNC && r->field == UT_FIELD_VIEW && v->job->epochs.alike) {
+        v->w->cover[SIM_epoch_mixed]++;
         return;
     }
     FAIL("receipt", "error %d", r->error);

@@ -11,6 +11,7 @@
  * that stands is drawn anew from time to time by its receiver, which tells its sender.
  */
 #include "sim/oracles/oracles.h"
+#include "sim/world/epochs.h"
 #include "sim/world/liar.h"
 #include "sim/world/seal.h"
 
@@ -237,6 +238,7 @@ static void open_seat(sim_world *w, sim_host *h, uint32_t job, const ut_engine_c
     int error = ut_engine_job_add(h->engine, job, &config, seat->memory.mem);
     if (error)
         sim_fail(w, "start", h->index, "job %u: error %d", job, error);
+    sim_epochs_open(w, h, job, config.first_op_seq);
     for (uint32_t i = 0; i < j->hosts; i++) {
         if (i == self || !w->host[j->host[i]].alive)
             continue;
@@ -464,6 +466,7 @@ void sim_faults_stop(sim_world *w)
     }
     if (w->plan.hostile)
         reform(w, &w->host[w->plan.liar.host]);
+    sim_epochs_calm(w);
     for (uint32_t job = 0; job < w->plan.jobs; job++)
         for (uint32_t r = 0; r < w->job[job].ranks; r++)
             bring_back_trainer(w, &w->job[job].rank[r]);

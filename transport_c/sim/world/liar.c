@@ -10,7 +10,6 @@
 #include "sim/world/liar.h"
 #include "sim/world/seal.h"
 
-#include "core/view/view.h"
 #include "kernels/kernels.h"
 
 /* ---- numbers ---- */
@@ -48,54 +47,7 @@ static uint64_t absurd(sim_rng *rng, uint64_t was)
 
 #define LIE(rng, field) ((field) = (__typeof__(field))absurd(rng, (uint64_t)(field)))
 
-static uint64_t some_hosts(sim_rng *rng)
-{
-    return sim_chance(rng, 800000) ? 1 + sim_below(rng, UINT16_MAX) : sim_next(rng);
-}
-
 /* ---- feedback ---- */
-
-/* Plans that could be: for an op soon, among hosts that are. */
-static void lie_of_owners(sim_rng *rng, uint32_t self, uint64_t next, ut_view_claim *word)
-{
-    ut_view_plan *p = &word->plan;
-    uint64_t kind = sim_below(rng, 6), me = UINT64_C(1) << self;
-    if (kind == 0) {
-        p->before.owners = p->after.owners = me;
-        p->from = UINT64_MAX;
-    } else if (kind == 4) {
-        LIE(rng, p->from);
-    } else if (kind == 5) {
-        p->after.owners ^= UINT64_C(1) << sim_below(rng, 8);
-        p->from = next + sim_below(rng, 18);
-    } else {
-        p->before.owners = kind == 3 ? some_hosts(rng) : kind == 2 ? me : p->before.owners;
-        p->after.owners = kind == 3 ? some_hosts(rng) : kind == 1 ? me : p->after.owners;
-        p->from = next + sim_below(rng, 20);
-    }
-    if (sim_chance(rng, 700000))
-        word->decider = (uint8_t)(sim_chance(rng, 500000) ? 0 : self);
-    else if (sim_chance(rng, 300000))
-        word->decider = (uint8_t)sim_next(rng);
-}
-
-/* What nobody can hold against what he sees: any option, soon or at once, or a loss that is none. */
-static void lie_of_options(sim_rng *rng, uint64_t next, ut_feedback *f)
-{
-    ut_view_plan *p = &f->view.plan;
-    uint64_t kind = sim_below(rng, 8);
-    if (kind == 0) {
-        LIE(rng, f->loss);
-    } else if (kind == 1) {
-        LIE(rng, p->after.option[sim_below(rng, UT_VIEW_OPTIONS)]);
-    } else if (kind == 2) {
-        p->before.option[sim_below(rng, UT_VIEW_OPTIONS)] ^= (uint16_t)(1 + sim_below(rng, 3));
-        p->from = next + sim_below(rng, 20);
-    } else {
-        (kind == 3 ? &p->before : &p->after)->option[UT_VIEW_CODEC] ^= 1;
-        p->from = next + (kind == 3 ? 4 + sim_below(rng, 12) : sim_below(rng, 6));
-    }
-}
 
 static void lie_of_numbers(sim_rng *rng, ut_feedback *f)
 {
@@ -247,20 +199,19 @@ static void lie_in_record(sim_rng *rng, uint32_t about, ut_record *r)
         lie_of_state(rng, r);
     if (about >> SIM_ABOUT_PARTIAL & 1)
         lie_of_partial(rng, r);
-    if (about >> SIM_ABOUT_CUT & 1)
+    if (about >> SIM_ABOUT_EPOCH & 1 && sim_chance(rng, 500000))
+        LIE(rng, r->epoch);
+    else if (about >> SIM_ABOUT_EPOCH & 1)
         LIE(rng, r->view);
 }
 
-static uint32_t lie_in_feedback(sim_rng *rng, uint32_t about, uint32_t self, uint8_t *bytes, uint32_t len,
-                                enum ut_check check)
+static uint32_t lie_in_feedback(sim_rng *rng, uint32_t about, uint8_t *bytes, uint32_t len, enum ut_check check)
 {
     ut_feedback f;
     if (ut_feedback_decode(&f, bytes, len, check))
         return len;
-    if (about >> SIM_ABOUT_OWNERS & 1)
-        lie_of_owners(rng, self, f.tx_floor, &f.view);
-    if (about >> SIM_ABOUT_OPTIONS & 1)
-        lie_of_options(rng, f.tx_floor, &f);
+    if (about >> SIM_ABOUT_LOSS & 1)
+        LIE(rng, f.loss);
     if (about >> SIM_ABOUT_NUMBERS & 1)
         lie_of_numbers(rng, &f);
     if (about >> SIM_ABOUT_ACKS & 1)
@@ -329,7 +280,7 @@ static void lie_in_data(sim_rng *rng, uint32_t about, bool now, uint8_t *bytes, 
         lie_of_place(rng, &h, h.payload_len);
     if (now && about >> SIM_ABOUT_TIMES & 1)
         lie_of_times(rng, &h);
-    if (now && about >> SIM_ABOUT_CUT & 1 && sim_chance(rng, 300000))
+    if (now && about >> SIM_ABOUT_EPOCH & 1 && sim_chance(rng, 300000))
         LIE(rng, h.view);
     ut_data_encode(bytes, &h, h.payload_len);
 }
@@ -386,7 +337,7 @@ static uint32_t lie_in(sim_world *w, const sim_packet *packet, bool lies, uint8_
     if (packet->port == UT_PORT_FEEDBACK && lies) {
         for (uint32_t job = 0; job < w->plan.jobs; job++) /* as it is called in the job; in any of them */
             if (w->job[job].index_of[l->host] != UINT32_MAX && (job == 0 || sim_chance(rng, 500000)))
-                len = lie_in_feedback(rng, l->about, w->job[job].index_of[l->host], bytes, len, check);
+                len = lie_in_feedback(rng, l->about, bytes, len, check);
     } else if (packet->port == UT_PORT_DATA && !piece) {
         lie_in_data(rng, l->about, lies, bytes, len, check);
     } else if (piece && lies && l->about >> SIM_ABOUT_PIECES & 1) {

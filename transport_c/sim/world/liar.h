@@ -9,14 +9,13 @@
 
 /* What it lies about: bits of sim_liar.about. */
 enum sim_about {
-    SIM_ABOUT_OWNERS,
-    SIM_ABOUT_OPTIONS,
+    SIM_ABOUT_LOSS,     /* feedback: what it still misses, which is what an epoch's codec follows */
     SIM_ABOUT_NUMBERS,  /* of feedback: its own, grant, floors */
     SIM_ABOUT_ACKS,     /* what it received, and when */
     SIM_ABOUT_WHICH_OP, /* records: number, size, kind */
     SIM_ABOUT_STATE,    /* records: flags, ranks, masks, digest, time */
     SIM_ABOUT_PARTIAL,  /* records: what only partial jobs use */
-    SIM_ABOUT_CUT,      /* records and data: tag of the view */
+    SIM_ABOUT_EPOCH,    /* records and data: under which epoch */
     SIM_ABOUT_PLACE,    /* data: op, stage, offset, coverage, flags */
     SIM_ABOUT_TIMES,    /* data: packet number, time, the paper's header */
     SIM_ABOUT_PIECES,
@@ -39,12 +38,6 @@ static inline uint64_t sim_liar_of(const sim_world *w, const sim_job *job)
 {
     uint32_t index = w->plan.hostile ? job->index_of[w->plan.liar.host] : UINT32_MAX;
     return index == UINT32_MAX ? 0 : sim_bit(index);
-}
-
-/* Within so many ops of the calm those that are there, and they alone, own all. */
-static inline uint32_t sim_owners_ops(const sim_world *w, const sim_job *job)
-{
-    return sim_liar_of(w, job) ? SIM_OWNERS_OPS_LIAR : SIM_OWNERS_OPS;
 }
 
 /* Hosts, by index in the job, that are honest and were there from the first op on. */

@@ -5,18 +5,16 @@
 #include "sim/world/liar.h"
 #include "sim/world/plan_later.h"
 
-/* So that what it has done to the owners has time to heal. */
-static void lengthen_calm(sim_job_plan *j, sim_rng *rng)
+/* So that what it has done has time to heal. */
+static void lengthen_calm(sim_job_plan *j)
 {
-    enum { PARTIAL_PPM = 250000 }; /* of partial jobs, whose ops take long */
     if (j->hosts < 2 || sim_algorithm(j) != UT_TAR)
         return;
     if (j->ops > SIM_OPS_FEW) {
         memmove(&j->op[SIM_OPS_FEW], &j->op[j->ops], SIM_CALM_OPS * sizeof *j->op);
         j->ops = SIM_OPS_FEW;
     }
-    bool heals = !sim_is_partial(j) || sim_chance(rng, PARTIAL_PPM);
-    sim_plan_lengthen_calm(j, heals ? SIM_CALM_LIAR : SIM_CALM_LONG);
+    sim_plan_lengthen_calm(j, SIM_CALM_LONG);
 }
 
 /* Without the |dying| hosts each job still has one that remembers where it stands. */
@@ -50,7 +48,7 @@ void sim_plan_draw_hostile(sim_plan *p, uint64_t seed, bool always)
     l->until = sim_chance(&rng, 700000) ? UT_NEVER : sim_octaves(&rng, UT_MS, 200 * UT_MS);
     for (unsigned i = 0; i < SIM_ABOUTS; i++)
         l->about |= (uint32_t)sim_chance(&rng, 350000) << i;
-    l->about |= sim_chance(&rng, 300000) ? 1u << SIM_ABOUT_OWNERS : 1u << sim_below(&rng, SIM_ABOUTS);
+    l->about |= sim_chance(&rng, 300000) ? 1u << SIM_ABOUT_EPOCH : 1u << sim_below(&rng, SIM_ABOUTS);
     uint32_t kept = 0;
     uint64_t dying = sim_bit(l->host); /* in the end; until then it is there all the time */
     for (uint32_t i = 0; i < p->items; i++) {
@@ -64,7 +62,7 @@ void sim_plan_draw_hostile(sim_plan *p, uint64_t seed, bool always)
     p->items = kept;
     for (uint32_t n = 0; n < p->jobs; n++) {
         sim_job_plan *j = &p->job[n];
-        lengthen_calm(j, &rng);
+        lengthen_calm(j);
         j->base = 0; /* a new job: of one that they join all at once nobody knows anything but what a liar says */
         for (uint32_t k = 0; k < j->ops + sim_calm_ops(j); k++)
             j->op[k].deadline =

@@ -17,13 +17,7 @@ enum {
     SIM_OPS_FEW = 10,         /* ... where a long calm follows */
     SIM_CALM_OPS = 2,         /* ops after the faults have stopped: they must be perfect */
     SIM_CALM_LONG = 24,       /* where hosts died, sometimes so many: in the end those that are there own all */
-    SIM_OWNERS_OPS = 20, /* within so many: a host must be known to be gone, or be back and follow, and 8 ops each */
-    /* Where one host has lied, its last lie may have brought a change of owners that holds 16 ops later; if it takes
-     * out a host that is up, it is taken back just before and put off by 8. Meanwhile those who would have other owners
-     * have waited their 16 ops, so that one of them decides, for 8 ops later. Hosts are up to 4 ops apart. */
-    SIM_OWNERS_OPS_LIAR = 16 + 8 + 8 + 4,
-    SIM_CALM_LIAR = SIM_OWNERS_OPS_LIAR + 4,
-    SIM_OPS = SIM_OPS_FEW + SIM_CALM_LIAR, /* ops of a job, those of the calm included */
+    SIM_OPS = SIM_OPS_FAULTS + SIM_CALM_OPS, /* ops of a job, those of the calm included */
     SIM_AHEAD = 4,    /* submissions of one rank that are out at once, at most; it fills the core's own window */
     SIM_MARKS = 8,    /* ops of a job whose marks are kept */
     SIM_SAVED = 64,   /* old datagrams kept for replay */

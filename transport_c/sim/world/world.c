@@ -6,6 +6,7 @@
 #include "sim/coded/coded.h"
 #include "sim/oracles/oracles.h"
 #include "sim/partial/partial.h"
+#include "sim/world/epochs.h"
 #include "sim/world/liar.h"
 #include "sim/world/seal.h"
 
@@ -75,6 +76,7 @@ static void begin(sim_world *w)
     }
     for (uint32_t i = 0; i < w->plan.hosts; i++)
         sim_daemon_start(w, &w->host[i]);
+    sim_epochs_begin(w);
     sim_net_start(w);
     for (uint32_t i = 0; i < w->plan.items; i++)
         sim_push(w, w->plan.item[i].at, SIM_EV_ITEM, i, 0, 0, 0, NULL);
@@ -131,6 +133,9 @@ static void dispatch(sim_world *w, const sim_event *e)
         break;
     case SIM_EV_TUNE:
         sim_part_tune(w, e);
+        break;
+    case SIM_EV_EPOCH:
+        sim_epochs_event(w, e);
         break;
     case SIM_EV_RIVAL:
         sim_rival_event(w, e);
@@ -241,7 +246,7 @@ void sim_world_free(sim_world *w)
         const sim_event *e = sim_event_in(w, i);
         if (e->kind == SIM_EV_SWITCH || e->kind == SIM_EV_ARRIVE)
             sim_packet_free(e->p);
-        else if (e->kind == SIM_EV_CONTROL || e->kind == SIM_EV_PROBE)
+        else if (e->kind == SIM_EV_CONTROL || e->kind == SIM_EV_PROBE || e->kind == SIM_EV_EPOCH)
             free(e->p);
     }
     free(w->heap);

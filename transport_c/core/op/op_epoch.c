@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What an op takes from the epoch under which it opens, and what this host would have in the next one: the one place
+ * that knows every agreed option.
+ */
+#include "core/op/op_epoch.h"
+
+/* The largest value of each option. */
+static const uint16_t most[UT_EPOCH_OPTIONS] = {[UT_EPOCH_CODEC] = UT_CODEC_HADAMARD};
+
+/* Packets that were made for different steps of a coded job do not go together. An odd factor, so that steps less than
+ * 65,536 apart have different tags. */
+enum { STEP_SPREAD = 40503 };
+
+/* What this host would choose for each option, where |now| holds. */
+static void choose(const ut_job *j, const uint16_t now[UT_EPOCH_OPTIONS], uint16_t ret[UT_EPOCH_OPTIONS])
+{
+    bool on = now[UT_EPOCH_CODEC] != UT_CODEC_NONE;
+    bool transform = ut_hadamard_wanted(&j->losses, j->config.options.hadamard, on, ut_job_up(j));
+    memset(ret, 0, UT_EPOCH_OPTIONS * sizeof *ret);
+    ret[UT_EPOCH_CODEC] = transform ? j->codec->id : UT_CODEC_NONE;
+}
+
+void ut_job_epochs_init(ut_job *j)
+{
+    static const uint16_t none[UT_EPOCH_OPTIONS];
+    assert(j->world >= j->config.hosts);
+    uint64_t all = ut_bits_below(j->config.hosts);
+    ut_epoch first = {.members = all, .owners = all, .world = j->world};
+    choose(j, none, first.option);
+    for (uint32_t h = 0; h < j->config.hosts; h++)
+        first.ranks_of[h] = (uint8_t)ut_job_ranks_of(j, h);
+    ut_epochs_init(&j->epochs, &first, most);
+}
+
+void ut_job_wishes(const ut_job *j, uint64_t *ret_next_op, uint16_t ret_option[UT_EPOCH_OPTIONS])
+{
+    *ret_next_op = j->next_open;
+    choose(j, j->epochs.newest.option, ret_option);
+}
+
+/* All others need every host, and have no codec: they are alike under any epoch. */
+static bool follows(const ut_job *j, const ut_op *op)
+{
+    unsigned algorithm = ut_job_algorithm(j);
+    return (algorithm == UT_TAR || algorithm == UT_TREE) && op->what.collective == UT_ALLREDUCE &&
+           op->what.mode != UT_RELIABLE;
+}
+
+void ut_op_epoch_take(ut_job *j, ut_op *op)
+{
+    op->epoch = follows(j, op) ? *ut_epoch_at(&j->epochs, op->seq) : j->epochs.whole;
+    op->plan.owners = op->epoch.owners;
+    op->plan.owns_nothing = ut_job_algorithm(j) == UT_TAR && !(op->plan.owners & ut_bit(j->config.self));
+    assert(op->plan.owners && !(op->plan.owners & ~op->epoch.members));
+}
+
+void ut_op_epoch_tag(ut_op *op)
+{
+    /* The codec of a sparse op is no option: who calls the op otherwise is told from us by it. */
+    uint16_t apart = op->codec->id == UT_CODEC_SPARSE ? UT_CODEC_SPARSE : 0;
+    op->plan.view_tag = (uint16_t)(op->epoch.id ^ apart ^ op->what.step * STEP_SPREAD);
+}
