@@ -64,7 +64,7 @@ class Training:
 
 async def test_tune__policy_changes_at_the_same_op_on_all_hosts(house: House) -> None:
     daemons, jobs = await ranks(house, [0, 1, 2], policy="full")
-    training = Training(jobs, [0.2] * 3)  # slow, so that two ops and a tenth of a second are time enough to tell all
+    training = Training(jobs, [0.3] * 3)  # slow, so that two ops and a tenth of a second are time enough to tell all
     await training.until(3)
     told = from_proto(await tune(daemons[1], job="native", policy="POLICY_SOLO", tau=5))
     assert told.policy == 3 and told.tau == 5 and told.policy_from > 3
