@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from ultima.daemon.base.errors import ENGINE_ERRORS, InvalidArgument, StartFailed, StartupError, from_engine
 from ultima.daemon.base.options import DEFAULTS, Options
+from ultima.daemon.engine.epochs import Epochs, NativeEpochs
 from ultima.daemon.engine.events import FIELDS as FIELDS
 from ultima.daemon.engine.events import NOBODY as NOBODY
 from ultima.daemon.engine.events import Event as Event
@@ -130,7 +131,7 @@ class SessionMemory:
     """Of the rank among those of its job on this host."""
 
 
-class Engine(Pauses, Joins, Protocol):
+class Engine(Pauses, Epochs, Joins, Protocol):
     """One engine: its jobs, their hosts, and the sessions of trainers. Errors are raised as `errors.Refused`."""
 
     @property
@@ -219,7 +220,7 @@ class Engine(Pauses, Joins, Protocol):
         """Stops the engine's thread and closes its sockets."""
 
 
-class NativeEngine(NativePauses, NativeJoins):
+class NativeEngine(NativePauses, NativeEpochs, NativeJoins):
     """The UDP driver: one engine thread, two sockets. See `Engine` for what each method does."""
 
     _driver: Any  # declared here, because one instance reads another's

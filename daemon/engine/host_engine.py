@@ -36,6 +36,7 @@ from ultima.daemon.engine.engine import (
     SessionMemory,
     Snapshot,
 )
+from ultima.daemon.engine.epochs import EngineEpoch, Wishes
 from ultima.daemon.engine.pauses import Reached
 from ultima.daemon.engine.portions import Portions, portion_of
 from ultima.daemon.engine.records import to_proto
@@ -226,6 +227,24 @@ class HostEngine:
         each = [engine.job_place(number) for engine, number in lanes]
         floor = min(global_seq(place.floor, lane, len(lanes)) for lane, place in enumerate(each))
         return Reached(floor, sum(place.unsettled for place in each))
+
+    def epoch(self, job: int, epoch: EngineEpoch) -> None:
+        """See `Epochs.epoch`; all lanes run under the same one."""
+        lanes = self._each(job)
+        for lane, (engine, number) in enumerate(lanes):
+            engine.epoch(number, replace(epoch, start=local_seq(epoch.start, lane, len(lanes))))
+
+    def epoch_hold(self, job: int, op_seq: int, until_ns: int) -> None:
+        """See `Epochs.epoch_hold`."""
+        lanes = self._each(job)
+        for lane, (engine, number) in enumerate(lanes):
+            engine.epoch_hold(number, local_seq(op_seq, lane, len(lanes)), until_ns)
+
+    def epoch_wishes(self, job: int) -> Wishes:
+        """What the next epoch needs to know: the op after the newest of all lanes, and the largest wishes of any."""
+        each = [engine.epoch_wishes(number) for engine, number in self._each(job)]
+        options = tuple(max(of) for of in zip(*(wishes.options for wishes in each), strict=True))
+        return Wishes(next_seq([wishes.next_op for wishes in each]), options)
 
     def peers_blocked(self, job: int, hosts: Iterable[int]) -> None:
         """Which hosts are to blame for that UDP does not get through, for the receipts."""

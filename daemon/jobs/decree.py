@@ -35,6 +35,7 @@ from ultima.daemon.jobs.epoch import (
     better,
     contrary,
     decide,
+    described,
     may_have_been_decided,
     quorum,
     wants_in,
@@ -304,7 +305,8 @@ class Seat:
 
     def _take(self, epoch: Epoch) -> None:
         """An epoch holds."""
-        why = self._reasons.get(epoch.id, "")
+        known = described(self.epoch, epoch, self.words) if self.epoch is not None else ""
+        why = self._reasons.get(epoch.id, known)
         if self.me not in epoch.members:
             if self.member:
                 self._former = self._decree

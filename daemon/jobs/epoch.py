@@ -250,12 +250,13 @@ def wants_in(member: Member, word: Word) -> bool:
 def _went_apart(base: Epoch, member: Member, other: Epoch | None, waited: float) -> bool:
     """Whether a host holds an epoch that does not come from `base` and cannot leave it, before `base` has a child with
     a higher number. Who is only ahead of this host will have been followed by the time that this one has waited."""
-    if other is None or forked_off(base, other) is not None:
+    if other is None:
         return False
-    fork = forked_off(other, base)
+    fork, ours = forked_off(other, base), forked_off(base, other)
     if fork is None:
-        return other.number > base.number and waited >= PATIENCE_S
-    return base.number < fork.number or (member in base.members and base.number <= other.number)
+        return ours is None and other.number > base.number and waited >= PATIENCE_S
+    too_high = member in base.members and base.number <= other.number
+    return (base.number < fork.number or too_high) if ours is None else (ours > fork and too_high)
 
 
 def _name(member: Member) -> str:

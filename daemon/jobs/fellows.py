@@ -21,6 +21,7 @@ from ultima.daemon.hosts.coordinator import Coordinator
 from ultima.daemon.hosts.host import Host, Membership, Place, State
 from ultima.daemon.hosts.peers import Peers
 from ultima.daemon.hosts.registration import Title, Voucher
+from ultima.daemon.jobs.council import Council
 from ultima.daemon.jobs.job import Job
 from ultima.daemon.jobs.returning import Returning
 from ultima.daemon.jobs.watchers import Watchers
@@ -56,12 +57,14 @@ class Fellows:
         self.violations: Counter[str] = Counter()
         """How often packets broke the protocol, by the address of the host in whose name they came."""
         self.returning = Returning(engine)
+        self.council = Council(engine, watchers, changes)
         self.on_unheard: Callable[[Job, peer_pb2.WatchResponse], None] = lambda job, news: None
         """Is told what another host of a job found not to get through."""
 
     def start(self, grpc_port: int, peers: Peers) -> None:
         """The daemon's own port is known, and others can be called."""
         self._grpc_port, self._peers = grpc_port, peers
+        self.council.start(peers)
 
     def close(self) -> None:
         """Watches nobody any more."""
@@ -190,6 +193,9 @@ class Fellows:
 
     def heard(self, place: Place, news: peer_pb2.WatchResponse) -> None:
         """Another daemon tells how one of its hosts is."""
+        if news.HasField("word"):
+            self._heard_word(place, news)
+            return
         state = State(news.state) if news.state in map(int, State) else State.CONNECTING
         self._coordinator.host_is(place, news.job, news.generation, news.host_index, news.incarnation, state)
         job = self.job(news.job, news.generation)
@@ -209,6 +215,15 @@ class Fellows:
             if link.state is State.ABSENT:
                 job.links.call(link, give_up=False)
             self._changes.notify()
+
+    def _heard_word(self, place: Place, news: peer_pb2.WatchResponse) -> None:
+        job = self.job(news.job, news.generation)
+        link = job.links[news.host_index] if job is not None and job.links and news.host_index in job.links else None
+        if job is not None and link is not None and link.host.place == place:
+            if link.host.incarnation == news.incarnation:
+                self.council.heard(job, link, news.word)
+            else:
+                link.early = news  # of a life that has not called us yet
 
     def lost(self, place: Place, stood: bool) -> None:
         """A daemon that was watched is gone; or (not `stood`) one that could not be watched, whatever paths to it say.
@@ -270,6 +285,16 @@ class Fellows:
             return None
 
     # ---- who is watched ----
+
+    def review(self, job: Job) -> None:
+        """The paths of a job have changed."""
+        self.watch()
+        for link in job.links.values() if job.links is not None else ():
+            early = link.early
+            if early is not None and link.host.incarnation == early.incarnation:
+                link.early = None
+                self.council.heard(job, link, early.word)
+        self.council.review(job)
 
     def watch(self) -> None:
         """Watches all daemons that share a job with the ranks here.

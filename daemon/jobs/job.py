@@ -126,6 +126,8 @@ class Job:
     """What that comes to."""
     back_within_s: float = 0.0
     """Above 0: this daemon was told to stop, and for so long the other hosts are to wait for the ranks here."""
+    word: peer_pb2.EpochWord | None = None
+    """What this host has to say for the agreement on epochs."""
     waiting_for: str = ""
     """Whom it waits for while it forms, in words."""
     began: float = field(default_factory=time.monotonic)
@@ -273,6 +275,17 @@ class Job:
             incarnation=self.incarnation,
             back_within_ms=round(self.back_within_s * 1e3),
             unheard=[peer_pb2.Unheard(**each._asdict()) for each in sorted(self.unheard.get(self.own.index, ()))],
+        )
+
+    def epoch_news(self) -> peer_pb2.WatchResponse:
+        """What the other hosts are told of epochs."""
+        assert self.own is not None
+        return peer_pb2.WatchResponse(
+            job=self.name,
+            generation=self.generation,
+            host_index=self.own.index,
+            incarnation=self.incarnation,
+            word=self.word,
         )
 
 

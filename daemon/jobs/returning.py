@@ -101,15 +101,16 @@ def first_op_seq(job: Job, membership: Membership) -> int:
     return min([membership.next_op_seq, *near]) if membership.under_way else membership.next_op_seq
 
 
-def next_op_seq_of(job: Job, rank: int, engine: HostEngine) -> int:
-    """The first op that a rank takes part in, which joins now."""
+def next_op_seq_of(job: Job, rank: int, engine: HostEngine, known_from: int) -> int:
+    """The first op that a rank takes part in, which joins now; the others know this host's life in ops from
+    `known_from` on."""
     assert job.links is not None and job.membership is not None
     if not job.membership.under_way and rank not in job.seen:
         # By now a quicker host may have sent us some of an op that our rank is to be in.
         return job.membership.next_op_seq
     said = job.joining[rank].spec.next_op_seq
     if said is None:
-        newest = max(engine.next_op_seq(job.number), job.links.next_op_seq)
+        newest = max(engine.next_op_seq(job.number), job.links.next_op_seq, known_from)
     else:
         newest = job.links.takes_part_from(said)
     if newest == said:

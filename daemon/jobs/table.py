@@ -158,6 +158,7 @@ class JobTable:
             if job.membership is None:
                 self._form(job, await self._register(job, spec, deadline), spec.rank)
             await self._connected(job, deadline)
+            await self.fellows.council.admitted(job, deadline)
             session, next_op_seq = self._add_session(job, trainer, spec.rank)
             self._changes.notify()
             await self._changes.until(lambda: job.all_in, deadline)
@@ -352,7 +353,7 @@ class JobTable:
         if trainer.gone.is_set():
             raise Unavailable(f"rank = {rank}: its trainer has hung up")
         assert job.links is not None and job.membership is not None and job.own is not None
-        next_op_seq = next_op_seq_of(job, rank, self._engine)
+        next_op_seq = next_op_seq_of(job, rank, self._engine, self.fellows.council.first_op(job))
         self._budget.take_job(job.account, trainer.size)
         try:
             place = job.own.ranks.index(rank)
@@ -415,6 +416,7 @@ class JobTable:
         del self._jobs[job.title]
         if job.membership is not None and job.links is not None:
             job.links.close()
+            self.fellows.council.end(job)
             del self._by_number[job.number]
             try:
                 self.recorder.job_ends(self.record(job), job.uid)
@@ -485,7 +487,7 @@ class JobTable:
                 job.failed = Unavailable(f"job {job.name!r}: cannot begin: {why}")
             elif job.links.settled():
                 job.ready = True
-        self.fellows.watch()
+        self.fellows.review(job)
         self._changes.notify()
 
     def _announce(self, job: Job) -> None:

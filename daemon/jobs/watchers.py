@@ -74,6 +74,13 @@ class Watchers:
             if job.sees(watcher.place):
                 watcher.put(news)
 
+    def tell_word(self, job: Job) -> None:
+        """This host has something new to say for the agreement on epochs."""
+        news = job.epoch_news()
+        for watcher in self._watchers:
+            if job.sees(watcher.place):
+                watcher.put(news)
+
     def close(self) -> None:
         """Ends all streams, after what was told."""
         self._closed = True
@@ -96,6 +103,8 @@ class Watchers:
                 for job in self._jobs():
                     if job.ready and (job.sessions or not job.joining) and job.sees(watcher.place):
                         yield job.news()
+                    if job.word is not None and job.sees(watcher.place):
+                        yield job.epoch_news()
                 while (news := await watcher.queue.get()) is not None:
                     yield news
                 raise Unavailable("the stream ends: the daemon is going down, or the watcher is too far behind")

@@ -59,6 +59,7 @@ class News:
             job.stats.op_done(event)
             receipt = functools.partial(self._engine.receipt_of, job.number, event.op_seq)
             self._jobs.recorder.op_done(job.record, event, receipt)
+            self._jobs.fellows.council.op_done(job)
             if job.partial is not None:
                 job.partial.read(functools.partial(self._engine.receipt, job.number))
         if event.a != Status.COMPLETE:

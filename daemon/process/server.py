@@ -187,7 +187,7 @@ class Daemon:
         )
         self.hearing = Hearing(self.jobs.all, self.engine, lambda: self._peers, self._watchers, self._note_ailment)
         self.jobs.fellows.on_unheard = self.hearing.told
-        self.jobs.fellows.returning.note = self._note
+        self.jobs.fellows.returning.note = self.jobs.fellows.council.note = self._note
         self._tuning = Tuning(self.jobs, lambda: self._peers)
         self.health = Health()
 

@@ -37,6 +37,7 @@ from ultima.daemon.engine.engine import (
     Snapshot,
     Status,
 )
+from ultima.daemon.engine.epochs import EngineEpoch, Wishes
 from ultima.daemon.engine.joins import NativeJoins
 from ultima.daemon.engine.pauses import Reached
 from ultima.daemon.engine.seal import Seal
@@ -87,6 +88,10 @@ class FakeJob:
     unsettled: int = 0
     floor: int | None = None
     """The oldest op that has not ended; None: all have."""
+    epochs: list[EngineEpoch] = field(default_factory=list)
+    holds: list[tuple[int, int]] = field(default_factory=list)
+    wishes: tuple[int, ...] = (0, 0, 0, 0)
+    """What it would choose for each option."""
     blocked: set[int] = field(default_factory=set)
     """Hosts to blame for that UDP does not get through."""
 
@@ -252,6 +257,18 @@ class FakeEngine(NativeJoins):
     def job_place(self, job: int) -> Reached:
         fake = self._job(job)
         return Reached(fake.next_op_seq if fake.floor is None else fake.floor, fake.unsettled)
+
+    def epoch(self, job: int, epoch: EngineEpoch) -> None:
+        known = self._job(job).epochs
+        assert not known or epoch.number > known[-1].number, "the core refuses what is not newer"
+        assert epoch.number and epoch.owners and not epoch.owners & ~epoch.members
+        known.append(epoch)
+
+    def epoch_hold(self, job: int, op_seq: int, until_ns: int) -> None:
+        self._job(job).holds.append((op_seq, until_ns))
+
+    def epoch_wishes(self, job: int) -> Wishes:
+        return Wishes(self._job(job).next_op_seq, self._job(job).wishes)
 
     def peers_blocked(self, job: int, hosts: Iterable[int]) -> None:
         self._job(job).blocked = set(hosts)

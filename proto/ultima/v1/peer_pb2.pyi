@@ -381,6 +381,7 @@ class WatchResponse(google.protobuf.message.Message):
     INCARNATION_FIELD_NUMBER: builtins.int
     UNHEARD_FIELD_NUMBER: builtins.int
     BACK_WITHIN_MS_FIELD_NUMBER: builtins.int
+    WORD_FIELD_NUMBER: builtins.int
     job: builtins.str
     """Empty in the first message, which only says that the stream stands. Then follow one message for each job that both
     daemons share, and one for each change.
@@ -405,6 +406,12 @@ class WatchResponse(google.protobuf.message.Message):
     def unheard(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Unheard]:
         """What the sender has found out not to get through, from it or to it."""
 
+    @property
+    def word(self) -> Global___EpochWord:
+        """In a message of its own, in which of the other fields only `job`, `generation`, `host_index` and `incarnation` are
+        set: what the sender has to say for the agreement on epochs (docs/concepts.md). A later one replaces it.
+        """
+
     def __init__(
         self,
         *,
@@ -416,11 +423,211 @@ class WatchResponse(google.protobuf.message.Message):
         incarnation: builtins.int = ...,
         unheard: collections.abc.Iterable[Global___Unheard] | None = ...,
         back_within_ms: builtins.int = ...,
+        word: Global___EpochWord | None = ...,
     ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["back_within_ms", b"back_within_ms", "generation", b"generation", "host_index", b"host_index", "incarnation", b"incarnation", "job", b"job", "ranks", b"ranks", "state", b"state", "unheard", b"unheard"]
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["word", b"word"]
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["back_within_ms", b"back_within_ms", "generation", b"generation", "host_index", b"host_index", "incarnation", b"incarnation", "job", b"job", "ranks", b"ranks", "state", b"state", "unheard", b"unheard", "word", b"word"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___WatchResponse: typing_extensions.TypeAlias = WatchResponse
+
+@typing.final
+class EpochMember(google.protobuf.message.Message):
+    """One life of a host in a job."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SLOT_FIELD_NUMBER: builtins.int
+    LIFE_FIELD_NUMBER: builtins.int
+    slot: builtins.int
+    life: builtins.int
+    def __init__(
+        self,
+        *,
+        slot: builtins.int = ...,
+        life: builtins.int = ...,
+    ) -> None: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["life", b"life", "slot", b"slot"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___EpochMember: typing_extensions.TypeAlias = EpochMember
+
+@typing.final
+class EpochFork(google.protobuf.message.Message):
+    """Where a line of epochs left another one: how many hosts it had then, the number of its first epoch, and who made it."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    WEIGHT_FIELD_NUMBER: builtins.int
+    NUMBER_FIELD_NUMBER: builtins.int
+    MAKER_FIELD_NUMBER: builtins.int
+    weight: builtins.int
+    number: builtins.int
+    @property
+    def maker(self) -> Global___EpochMember: ...
+    def __init__(
+        self,
+        *,
+        weight: builtins.int = ...,
+        number: builtins.int = ...,
+        maker: Global___EpochMember | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["maker", b"maker"]
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["maker", b"maker", "number", b"number", "weight", b"weight"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___EpochFork: typing_extensions.TypeAlias = EpochFork
+
+@typing.final
+class Epoch(google.protobuf.message.Message):
+    """Which hosts of a job are in its ops, and what they agreed on, from an op on."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: builtins.int
+    PARENT_FIELD_NUMBER: builtins.int
+    START_FIELD_NUMBER: builtins.int
+    MEMBERS_FIELD_NUMBER: builtins.int
+    OWNERS_FIELD_NUMBER: builtins.int
+    LINE_FIELD_NUMBER: builtins.int
+    OPTIONS_FIELD_NUMBER: builtins.int
+    number: builtins.int
+    parent: builtins.int
+    """Id of the parent; of the first epoch the generation of the job."""
+    start: builtins.int
+    owners: builtins.int
+    """Mask of their slots: those that sum up a shard."""
+    @property
+    def members(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___EpochMember]:
+        """The oldest first."""
+
+    @property
+    def line(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___EpochFork]:
+        """None is the main line."""
+
+    @property
+    def options(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        number: builtins.int = ...,
+        parent: builtins.int = ...,
+        start: builtins.int = ...,
+        members: collections.abc.Iterable[Global___EpochMember] | None = ...,
+        owners: builtins.int = ...,
+        line: collections.abc.Iterable[Global___EpochFork] | None = ...,
+        options: collections.abc.Iterable[builtins.int] | None = ...,
+    ) -> None: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["line", b"line", "members", b"members", "number", b"number", "options", b"options", "owners", b"owners", "parent", b"parent", "start", b"start"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___Epoch: typing_extensions.TypeAlias = Epoch
+
+@typing.final
+class EpochBallot(google.protobuf.message.Message):
+    """Orders the proposals for the child of an epoch."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ROUND_FIELD_NUMBER: builtins.int
+    SLOT_FIELD_NUMBER: builtins.int
+    round: builtins.int
+    slot: builtins.int
+    def __init__(
+        self,
+        *,
+        round: builtins.int = ...,
+        slot: builtins.int = ...,
+    ) -> None: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["round", b"round", "slot", b"slot"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___EpochBallot: typing_extensions.TypeAlias = EpochBallot
+
+@typing.final
+class EpochWord(google.protobuf.message.Message):
+    """All that a host has to say of the epochs of a job."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SERIAL_FIELD_NUMBER: builtins.int
+    EPOCH_FIELD_NUMBER: builtins.int
+    NEXT_OP_SEQ_FIELD_NUMBER: builtins.int
+    SEES_FIELD_NUMBER: builtins.int
+    NEWEST_FIELD_NUMBER: builtins.int
+    OPENED_FIELD_NUMBER: builtins.int
+    LEAVING_FIELD_NUMBER: builtins.int
+    WISHES_FIELD_NUMBER: builtins.int
+    PROMISED_FIELD_NUMBER: builtins.int
+    HOLD_FIELD_NUMBER: builtins.int
+    ACCEPTED_BALLOT_FIELD_NUMBER: builtins.int
+    ACCEPTED_FIELD_NUMBER: builtins.int
+    ASK_BALLOT_FIELD_NUMBER: builtins.int
+    ASK_FIELD_NUMBER: builtins.int
+    ASK_AGAIN_FIELD_NUMBER: builtins.int
+    serial: builtins.int
+    """Counts the words of one life of a host."""
+    next_op_seq: builtins.int
+    """The op that the sender opens next."""
+    newest: builtins.int
+    """The highest number of an epoch that the sender was in."""
+    opened: builtins.bool
+    """It has opened an op in this life."""
+    leaving: builtins.bool
+    """Its ranks leave the job."""
+    hold: builtins.int
+    ask_again: builtins.bool
+    @property
+    def epoch(self) -> Global___Epoch:
+        """The newest that holds, as far as the sender knows."""
+
+    @property
+    def sees(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___EpochMember]: ...
+    @property
+    def wishes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]: ...
+    @property
+    def promised(self) -> Global___EpochBallot:
+        """Of the child of `epoch`: the ballot that it promised, the op from which it holds ops back meanwhile, the child that
+        it accepted last, and under which ballot.
+        """
+
+    @property
+    def accepted_ballot(self) -> Global___EpochBallot: ...
+    @property
+    def accepted(self) -> Global___Epoch: ...
+    @property
+    def ask_ballot(self) -> Global___EpochBallot:
+        """As a proposer: it asks for a promise of this ballot, or to accept this child; which may have been decided before."""
+
+    @property
+    def ask(self) -> Global___Epoch: ...
+    def __init__(
+        self,
+        *,
+        serial: builtins.int = ...,
+        epoch: Global___Epoch | None = ...,
+        next_op_seq: builtins.int = ...,
+        sees: collections.abc.Iterable[Global___EpochMember] | None = ...,
+        newest: builtins.int = ...,
+        opened: builtins.bool = ...,
+        leaving: builtins.bool = ...,
+        wishes: collections.abc.Iterable[builtins.int] | None = ...,
+        promised: Global___EpochBallot | None = ...,
+        hold: builtins.int = ...,
+        accepted_ballot: Global___EpochBallot | None = ...,
+        accepted: Global___Epoch | None = ...,
+        ask_ballot: Global___EpochBallot | None = ...,
+        ask: Global___Epoch | None = ...,
+        ask_again: builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["accepted", b"accepted", "accepted_ballot", b"accepted_ballot", "ask", b"ask", "ask_ballot", b"ask_ballot", "epoch", b"epoch", "promised", b"promised"]
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["accepted", b"accepted", "accepted_ballot", b"accepted_ballot", "ask", b"ask", "ask_again", b"ask_again", "ask_ballot", b"ask_ballot", "epoch", b"epoch", "hold", b"hold", "leaving", b"leaving", "newest", b"newest", "next_op_seq", b"next_op_seq", "opened", b"opened", "promised", b"promised", "sees", b"sees", "serial", b"serial", "wishes", b"wishes"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___EpochWord: typing_extensions.TypeAlias = EpochWord
 
 @typing.final
 class Unheard(google.protobuf.message.Message):

@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The agreement on epochs among the daemons of each job: hands words to and fro, and what comes of them to the engine.
+
+`decree.py` has the rules. Words go over the watch streams: a host tells its newest one to all that watch it, whenever
+it has something new to say. Nothing is done while nothing changes.
+
+A job begins with all its hosts in epoch 0, of which the engine knows by itself. A host that comes back to a job is told
+what holds by the others' words, and opens no op before, but for a second at most: then nobody is there to tell it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from dataclasses import dataclass, field
+
+from ultima.daemon.base.errors import InvalidArgument, Refused
+from ultima.daemon.base.ranges import OP_SEQ_MAX
+from ultima.daemon.base.waiting import Changes
+from ultima.daemon.engine.epochs import EngineEpoch
+from ultima.daemon.engine.host_engine import HostEngine
+from ultima.daemon.hosts.host import State
+from ultima.daemon.hosts.peers import Peers
+from ultima.daemon.jobs import epoch_words
+from ultima.daemon.jobs.decree import Here, Seat
+from ultima.daemon.jobs.epoch import Epoch, Member
+from ultima.daemon.jobs.job import Job
+from ultima.daemon.jobs.link import Link
+from ultima.daemon.jobs.returning import Note
+from ultima.daemon.jobs.watchers import Watchers
+from ultima.v1 import peer_pb2
+
+log = logging.getLogger("ultimad.council")
+
+TOLD_SECONDS = 1.0  # for the others to tell a host that comes back what holds
+MARGIN_SECONDS = 0.02  # ops of this time may still begin while a new epoch is agreed on
+LOOK_SECONDS = 0.1  # between two looks at what the engine wishes, while ops go on
+
+
+@dataclass(eq=False)
+class _Room:
+    """What is known of the agreement of one job."""
+
+    job: Job
+    seat: Seat
+    epoch: Epoch | None
+    first_op: int
+    """The op that it opened next when it began."""
+    opened: bool
+    hold: tuple[int, float] | None = None
+    told: int = 0
+    timer: asyncio.TimerHandle | None = None
+    looked: float = 0.0
+    sample: tuple[float, int] = field(default=(0.0, 0))
+    """When the engine was last asked for the next op, and which that was."""
+    ops_per_second: float = 0.0
+
+
+class Council:
+    """See the module. It belongs to the event loop."""
+
+    def __init__(self, engine: HostEngine, watchers: Watchers, changes: Changes) -> None:
+        self._engine, self._watchers, self._changes = engine, watchers, changes
+        self._rooms: dict[Job, _Room] = {}
+        self._peers: Peers | None = None
+        self.note: Note = lambda kind, text, job, level: None
+        """Records an event: its kind, text, job and level."""
+
+    def start(self, peers: Peers) -> None:
+        """Others can be called."""
+        self._peers = peers
+
+    def epoch(self, job: Job) -> Epoch | None:
+        """What holds in a job as far as this host knows."""
+        return self._rooms[job].epoch if job in self._rooms else None
+
+    def review(self, job: Job) -> None:
+        """Something may have changed in a job: who is there, or how it stands."""
+        if job.over or not job.ready or job.membership is None or job.own is None or len(job.membership.hosts) < 2:
+            return
+        if job not in self._rooms:
+            self._begin(job)
+        self._turn(self._rooms[job])
+
+    def heard(self, job: Job, link: Link, told: peer_pb2.EpochWord) -> None:
+        """Another host of a job has something to say."""
+        self.review(job)
+        room = self._rooms.get(job)
+        if room is None:
+            return
+        assert job.membership is not None
+        try:
+            word = epoch_words.from_proto(told, len(job.membership.hosts))
+        except InvalidArgument as error:
+            log.warning("epoch word refused job=%s host=%d reason=%s", job.name, link.host.index, error)
+            return
+        if room.seat.hear(Member(link.host.index, link.host.incarnation), word):
+            self._turn(room)
+
+    def op_done(self, job: Job) -> None:
+        """Ops go on: this host may own a shard from now on, or wish for another option."""
+        room, now = self._rooms.get(job), asyncio.get_running_loop().time()
+        if room is not None and now >= room.looked + LOOK_SECONDS:
+            room.looked = now
+            word = room.seat.words[room.seat.me]
+            wishes = self._engine.epoch_wishes(job.number)
+            self._sample(room, now, wishes.next_op)
+            if wishes.options != word.wishes or not room.opened:
+                self._turn(room)
+
+    def end(self, job: Job) -> None:
+        """The job is over here."""
+        room = self._rooms.pop(job, None)
+        if room is not None and room.timer is not None:
+            room.timer.cancel()
+        job.word = None
+
+    async def admitted(self, job: Job, deadline: float) -> None:
+        """Returns when a host that comes back to a job is a member again, or nobody takes it in."""
+        if job.membership is not None and job.membership.under_way:
+            until = min(deadline, asyncio.get_running_loop().time() + TOLD_SECONDS)
+            await self._changes.until(lambda: job.over or job not in self._rooms or self._is_in(job), until)
+
+    def first_op(self, job: Job) -> int:
+        """The op with which a host that comes back can begin: before that one the others do not know it."""
+        room = self._rooms.get(job)
+        back = room is not None and job.membership is not None and job.membership.under_way
+        return room.epoch.start if back and room is not None and room.epoch is not None and room.seat.member else 0
+
+    def _is_in(self, job: Job) -> bool:
+        return job in self._rooms and self._rooms[job].seat.member
+
+    def _begin(self, job: Job) -> None:
+        assert job.membership is not None and job.own is not None
+        hosts, now = job.membership.hosts, asyncio.get_running_loop().time()
+        me, fresh = Member(job.own.index, job.incarnation), not job.membership.under_way
+        all_hosts = tuple(Member(host.index, host.incarnation) for host in hosts)
+        first = Epoch(0, job.generation, 0, all_hosts, frozenset(all_hosts)) if fresh else None
+        next_op = self._engine.epoch_wishes(job.number).next_op
+        seat = Seat(me, first, job.generation, now)
+        self._rooms[job] = _Room(job, seat, first, next_op, fresh, sample=(now, next_op))
+        if not fresh:
+            self._engine.epoch_hold(job.number, 0, self._engine.now() + round(TOLD_SECONDS * 1e9))
+
+    def _turn(self, room: _Room) -> None:
+        job, now = room.job, asyncio.get_running_loop().time()
+        if room.timer is not None:
+            room.timer.cancel()
+            room.timer = None
+        try:
+            word = room.seat.turn(now, self._here(room, now))
+            if room.seat.epoch is not room.epoch:
+                self._took(room)
+            if room.seat.hold != room.hold:
+                room.hold = room.seat.hold
+                if room.hold is not None:
+                    until = self._engine.now() + round((room.hold[1] - now) * 1e9)
+                    self._engine.epoch_hold(job.number, room.hold[0], until)
+        except Refused as error:
+            log.error("engine refused job=%s reason=%s", job.name, error)
+            return
+        if word.serial != room.told:
+            room.told = word.serial
+            job.word = epoch_words.to_proto(word)
+            self._watchers.tell_word(job)
+        if room.seat.wake < math.inf:
+            room.timer = asyncio.get_running_loop().call_at(room.seat.wake, self._turn, room)
+
+    def _here(self, room: _Room, now: float) -> Here:
+        job = room.job
+        assert job.links is not None
+        wishes = self._engine.epoch_wishes(job.number)
+        self._sample(room, now, wishes.next_op)
+        room.opened = room.opened or wishes.next_op > room.first_op
+        trips = [self._peers.round_trip(link.host.place).most for link in job.links.values()] if self._peers else []
+        return Here(
+            sees=frozenset(Member(x.host.index, x.host.incarnation) for x in job.links.values() if is_there(x)),
+            next_op=wishes.next_op,
+            margin=int(room.ops_per_second * MARGIN_SECONDS),
+            round_trip=max(trips, default=0.0),
+            opened=room.opened,
+            wishes=wishes.options,
+        )
+
+    @staticmethod
+    def _sample(room: _Room, now: float, next_op: int) -> None:
+        at, before = room.sample
+        if now - at >= LOOK_SECONDS:
+            room.sample, room.ops_per_second = (now, next_op), max(next_op - before, 0) / (now - at)
+
+    def _took(self, room: _Room) -> None:
+        """Another epoch holds here."""
+        job, before, epoch = room.job, room.epoch, room.seat.epoch
+        room.epoch = epoch
+        if epoch is None or job.membership is None or job.own is None:
+            return
+        slots = [m.slot for m in epoch.members]
+        if job.own.index in slots:  # in its place may be an earlier life of this host: then it still takes part by that
+            self._hand_over(job, epoch)
+        hosts = len(job.membership.hosts)
+        if epoch.number and (before is not None or room.seat.member):
+            why = room.seat.why or "this host is told what holds"
+            text = (
+                f"view {epoch.number} of job {job.name} from op {epoch.start}: {why}; "
+                f"{len(slots)} of {hosts} hosts, {len(epoch.owners)} of them own shards"
+            )
+            level = "info" if before is None or len(slots) >= len(before.members) else "warning"
+            self.note("view_changed", text, job.name, level)
+            log.info("view changed job=%s number=%d id=%016x text=%s", job.name, epoch.number, epoch.id, text)
+        self._changes.notify()
+
+    def _hand_over(self, job: Job, epoch: Epoch) -> None:
+        assert job.membership is not None
+        if epoch.number == 0:
+            self._engine.epoch_hold(job.number, OP_SEQ_MAX, 0)  # the engine knows this one by itself
+            return
+        members, owners = epoch_words.mask(epoch.members), epoch_words.mask(epoch.owners)
+        values = (epoch.number, epoch.id, epoch.start, members, owners, epoch.options, job.membership.world_size)
+        self._engine.epoch(job.number, EngineEpoch(*values))
+
+
+def is_there(link: Link) -> bool:
+    """Whether a host takes part: there is a path to it; or it was told to stop, and ops wait for it to come back."""
+    return link.up() or (link.state is State.ABSENT and link.giving_up is not None)
