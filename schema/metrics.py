@@ -37,7 +37,7 @@ METRICS = (
     Metric(
         "counter",
         "ultima_missing_bytes",
-        "Bytes missing at the end: absent, silent, lost, closed, unknown.",
+        "Bytes missing: absent, silent, lost, closed, view, unknown.",
         "ultima_job reason",
     ),
     Metric("counter", "ultima_repaired_bytes", "Bytes that were lost first and arrived again in time."),

@@ -20,9 +20,7 @@ ROWS = (
     Metric("ultima_bytes", "Payload sent to and received from other hosts.", ("ultima_job", "direction")),
     Metric("ultima_bucket_bytes", "Bytes of all buckets of ops that ended here.", ("ultima_job",)),
     Metric(
-        "ultima_missing_bytes",
-        "Bytes missing at the end: absent, silent, lost, closed, unknown.",
-        ("ultima_job", "reason"),
+        "ultima_missing_bytes", "Bytes missing: absent, silent, lost, closed, view, unknown.", ("ultima_job", "reason")
     ),
     Metric("ultima_repaired_bytes", "Bytes that were lost first and arrived again in time.", ()),
     Metric("ultima_peer_lost_bytes", "Bytes to a peer that were lost on the way.", ("peer",)),

@@ -116,6 +116,7 @@ typedef struct sim_epochs {
     uint32_t without; /* a host that lives is not in it */
     uint32_t quick;   /* the next one follows at once */
     uint32_t vain;    /* a hold after which nothing comes */
+    uint32_t often;   /* one comes although nothing has changed, by each look; perhaps with another codec */
 } sim_epochs;
 
 /* The newest epoch of a job. */

@@ -242,6 +242,29 @@ static void alike__the_record_ends_what_was_mixed(void)
     end();
 }
 
+/* Data of another epoch comes before any record: its tag tells. */
+static void tag__is_refused_before_the_record(void)
+{
+    start(2);
+    ut_epoch a = epoch_of(1, 0, 3), b = a;
+    b.id ^= 4;
+    hand(1, a);
+    hand(2, b);
+    change = take_records;
+    no_records = true;
+    for (uint32_t h = 0; h < 2; h++)
+        submit(h, 0, UT_BOUNDED, 300 * UT_MS);
+    run(now + 400 * UT_MS);
+    for (uint32_t h = 0; h < 2; h++) {
+        ut_stats stats;
+        ut_engine_stats(hosts[h].engine, &stats);
+        CHECK(stats.data_refused > 0);
+        CHECK_EQ(stats.data_used, 0);
+        CHECK_EQ(receipt(h).status, UT_INSUFFICIENT);
+    }
+    end();
+}
+
 /* Where the record comes first nothing of the other is taken in. */
 static void alike__nothing_is_taken_after_the_record(void)
 {
@@ -316,6 +339,7 @@ int main(int argc, char **argv)
     RUN(open__an_op_keeps_its_epoch);
     RUN(halves__are_parted_and_name_it);
     RUN(alike__the_record_ends_what_was_mixed);
+    RUN(tag__is_refused_before_the_record);
     RUN(alike__nothing_is_taken_after_the_record);
     RUN(hold__keeps_an_op_from_opening);
     RUN(hold__an_epoch_ends_it_and_a_deadline_does_not_wait);

@@ -242,6 +242,15 @@ static bool part_ways(ut_job *j, ut_op *op, uint32_t host, const ut_record *r, u
     return true;
 }
 
+/* What it says that it brings: a host that is not in the op brings nothing, whatever it says. */
+static void take_shares(ut_job *j, ut_op *op, uint32_t host, const ut_record *r, ut_ns now)
+{
+    ut_record own = *r;
+    if (!ut_bits_have(op->epoch.members, host))
+        own.weight = own.fresh = own.stale = 0;
+    j->gathering->record(j, op, host, &own, now);
+}
+
 void ut_op_record(ut_job *j, ut_op *op, uint32_t host, ut_ns now)
 {
     assert(ut_op_sends(op));
@@ -265,7 +274,7 @@ void ut_op_record(ut_job *j, ut_op *op, uint32_t host, ut_ns now)
         if ((r->flags & UT_RECORD_SENT) && op->state == UT_OP_RUNNING)
             ut_op_time_sent(op, host, now);
         if (op->state == UT_OP_RUNNING)
-            j->gathering->record(j, op, host, r, now);
+            take_shares(j, op, host, r, now);
         /* After its record: who gives nothing lacks nothing, under whatever epoch. */
         if (!ut_op_epoch_is(op, r) && !part_ways(j, op, host, r, now))
             return;

@@ -2,7 +2,7 @@
  *
  * Which ranks of each host are in an op of an ordinary job. A host combines what its ranks bring, so a sum of several
  * hosts does not show who is missing from it; each host says so in its record. Of a host that has not said anything
- * nobody is claimed to be missing, unless the whole host is known to be gone.
+ * nobody is claimed to be missing, unless the whole host is known to be gone, or is not in the op's epoch.
  */
 #include "core/op/ranks.h"
 
@@ -26,13 +26,14 @@ void ut_op_ranks_account(const ut_job *j, const ut_op *op, ut_receipt *ret)
     for (uint32_t h = 0; h < j->config.hosts; h++) {
         if (h == j->config.self)
             continue;
-        const ut_record *r = ut_op_record_of(j, op, h);
+        const bool member = ut_bits_have(op->epoch.members, h);
+        const ut_record *r = member ? ut_op_record_of(j, op, h) : NULL;
         const uint16_t in = r ? r->fresh & ut_job_places_of(j, h) : 0;
         const bool failed = r && r->flags & UT_RECORD_FAILED; /* perhaps before it had any weight */
         const bool fits = in && __builtin_popcount(in) == r->weight;
         if (in && (failed || fits))
             fill_row(j, h, in, r->attached, &ret->peer[h]);
-        else if (!ut_job_host_is_up(j, h))
+        else if (!member || !ut_job_host_is_up(j, h))
             fill_row(j, h, 0, 0, &ret->peer[h]);
     }
 }

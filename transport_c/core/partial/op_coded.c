@@ -43,7 +43,8 @@ static bool rank_may_come(const ut_job *j, const ut_op *op, uint32_t host)
 {
     if (host == j->config.self)
         return may_give(j, host);
-    return ut_job_host_is_up(j, host) && (op->partial->said[host].weight || may_give(j, host));
+    return ut_bits_have(op->epoch.members, host) && ut_job_host_is_up(j, host) &&
+           (op->partial->said[host].weight || may_give(j, host));
 }
 
 /* In a tree: and enough of what is below it. */

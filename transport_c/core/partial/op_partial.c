@@ -26,8 +26,8 @@ static bool somebody_is_unheard(const ut_job *j, const ut_op *op)
 {
     for (uint32_t h = 0; h < j->config.hosts; h++) {
         uint32_t i = op->plan.rx_of[0][h];
-        if (h != j->config.self && ut_job_host_is_up(j, h) && !op->partial->said[h].heard &&
-            (i == UINT32_MAX || op->plan.transfer[i].weight == 0))
+        if (h != j->config.self && ut_bits_have(op->epoch.members, h) && ut_job_host_is_up(j, h) &&
+            !op->partial->said[h].heard && (i == UINT32_MAX || op->plan.transfer[i].weight == 0))
             return true;
     }
     return false;

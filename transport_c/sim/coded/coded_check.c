@@ -232,7 +232,6 @@ static bool expired(const view *v, const sim_ask *ask)
 static void check_failure(view *v, const sim_ask *ask)
 {
     const bool mixed = v->r->error == UT_ERR_DESYNC && v->r->field == UT_FIELD_VIEW && v->job->epochs.alike;
-    v->w->cover[SIM_epoch_mixed] += mixed;
     if (v->r->error != UT_ERR_TIMEOUT && v->r->error != UT_ERR_ABSENT && !mixed)
         FAIL("receipt", "error %d", v->r->error);
     if (v->r->exact == UT_EXACT_YES)

@@ -312,10 +312,8 @@ static void check_failure(view *v)
         v->w->cover[SIM_PART_failed]++;
         return;
     }
-    if (r->error == UT_ERR_DESYNC && r->field == UT_FIELD_VIEW && v->job->epochs.alike) {
-        v->w->cover[SIM_epoch_mixed]++;
+    if (r->error == UT_ERR_DESYNC && r->field == UT_FIELD_VIEW && v->job->epochs.alike)
         return;
-    }
     FAIL("receipt", "error %d", r->error);
 }
 

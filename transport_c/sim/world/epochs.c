@@ -34,8 +34,9 @@ static void draw(sim_world *w)
     e->unheld = sim_chance(&e->rng, 500000) ? (uint32_t)sim_octaves(&e->rng, 50000, 1000000) : 0;
     uint32_t *some[] = {&e->never, &e->apart, &e->without, &e->quick, &e->vain};
     for (unsigned i = 0; i < sizeof some / sizeof *some; i++)
-        *some[i] = sim_chance(&e->rng, 350000) ? (uint32_t)sim_octaves(&e->rng, 20000, 500000) : 0;
+        *some[i] = sim_chance(&e->rng, 400000) ? (uint32_t)sim_octaves(&e->rng, 100000, 800000) : 0;
     e->alike = sim_chance(&e->rng, 400000) ? 500000 : 0;
+    e->often = sim_chance(&e->rng, 400000) ? (uint32_t)sim_octaves(&e->rng, 50000, 800000) : 0;
 }
 
 /* ---- the job's side ---- */
@@ -134,6 +135,8 @@ static void decide(sim_world *w, uint32_t job)
     for (uint32_t h = 0; h < hosts; h++)
         if (seat_of(w, job, h))
             j->epochs.owner_life[h] = seat_of(w, job, h)->life;
+    if (rage && sim_chance(rng, e->often))
+        next.option[UT_EPOCH_CODEC] ^= 1; /* as an operator would have it, or a lie about losses */
     j->epochs.decided = next;
     uint64_t out = sim_bit((uint32_t)sim_below(rng, hosts));
     if (rage && !w->plan.hostile && sim_chance(rng, e->without) && next.owners & ~out) {
@@ -197,7 +200,7 @@ static void look(sim_world *w, uint32_t job)
     ut_epoch now = truth(w, job);
     if (!now.members)
         return;
-    if (!j->epochs.stale && !differs(&now, &j->epochs.decided)) {
+    if (!j->epochs.stale && !differs(&now, &j->epochs.decided) && !(rage && sim_chance(&e->rng, e->often))) {
         if (rage && sim_chance(&e->rng, e->vain / 20))
             hold(w, job, true);
         return;
