@@ -2,7 +2,7 @@
 """A peer that lies, in the simulator: worlds in each of which one host's packets are authentic and say what is not so.
 
 sim/world/liar.c has what it lies about, check.c (O16) what must be true of the others all the same. Mutants show that
-this would be found (sim/mutants/hostile_*.patch): one core believes any plan of owners, one those of the lowest host.
+this would be found (sim/mutants/hostile_*.patch): in one core what a host told of a coded job's steps outlives it.
 """
 
 import re
