@@ -24,6 +24,7 @@ from ultima.daemon.hosts.registration import Title, Voucher
 from ultima.daemon.jobs.council import Council
 from ultima.daemon.jobs.job import Job
 from ultima.daemon.jobs.returning import Returning
+from ultima.daemon.jobs.silence import Silence
 from ultima.daemon.jobs.watchers import Watchers
 from ultima.daemon.trust import job_secret
 from ultima.v1 import peer_pb2, types_pb2
@@ -58,6 +59,7 @@ class Fellows:
         """How often packets broke the protocol, by the address of the host in whose name they came."""
         self.returning = Returning(engine)
         self.council = Council(engine, watchers, changes)
+        self.silence = Silence(engine, self._not_there, self._stands)
         self.on_unheard: Callable[[Job, peer_pb2.WatchResponse], None] = lambda job, news: None
         """Is told what another host of a job found not to get through."""
 
@@ -69,6 +71,7 @@ class Fellows:
     def close(self) -> None:
         """Watches nobody any more."""
         self._closing = True
+        self.silence.close()
         self.watch()
 
     # ---- what others ask ----
@@ -233,7 +236,9 @@ class Fellows:
         self._coordinator.place_lost(place)
         for job in list(self._jobs.values()):
             for link in job.links.values() if job.links is not None else []:
-                if link.host.place == place and (stood or link.up()):
+                if link.host.place == place and link.up():
+                    self.silence.lost(job, link)
+                elif link.host.place == place and stood:
                     self._host_absent(job, link.host.index, "its daemon is gone")
 
     def found(self, place: Place) -> None:
@@ -312,6 +317,17 @@ class Fellows:
                 places |= {link.host.place for link in job.links.values()}
                 answered |= {link.host.place for link in job.links.values() if link.up()}
         self._peers.watch(set() if self._closing else places - own, answered)
+
+    def _not_there(self, job: Job, index: int, why: str) -> None:
+        """A host does not answer. Its watch is made anew: one that stands by then says how it is."""
+        assert job.links is not None and self._peers is not None
+        self._host_absent(job, index, why)
+        if self._stands(place := job.links[index].host.place):
+            self._peers.watch(self._peers.watched() - {place})
+            self.watch()
+
+    def _stands(self, place: Place) -> bool:
+        return self._peers is not None and self._peers.stands(place)
 
     def _host_absent(self, job: Job, index: int, why: str) -> None:
         assert job.links is not None

@@ -353,6 +353,10 @@ class Links:
         if link.doubter is None or link.doubter.done():
             link.doubter = spawn(ask(), f"doubt-{self._job}")
 
+    async def stands_by(self, link: Link) -> None:
+        """Returns when the life of a host that there is a path to says that it goes on. Raises Refused."""
+        await self._request(link, (), link.host.incarnation, link.offer, doubt=True)
+
     async def _stands_by(self, link: Link, offer: int) -> bool:
         """Whether the host still lives the life that we know of; it makes a newer offer if that one was not its own."""
         try:

@@ -63,6 +63,8 @@ class News:
             if job.partial is not None:
                 job.partial.read(functools.partial(self._engine.receipt, job.number))
         if event.a != Status.COMPLETE:
+            if job is not None:
+                self._jobs.fellows.silence.not_complete(job)
             log.warning(
                 "op not complete job=%s op_seq=%d status=%s missing_bytes=%d elapsed_us=%d",
                 *(name, event.op_seq, _word(event.a), event.c, event.b // 1000),

@@ -11,7 +11,7 @@ What is checked, at each step and in the end:
 * one child per parent and line, and one content per id;
 * nothing is folded that was opened by another epoch's members;
 * no host accepts an epoch without a host that it sees, and none is decided without a host that most have seen for a
-  while, unless it may have been decided before;
+  while, unless it was or may have been decided before;
 * a host never goes back to an epoch from which its own comes;
 * no pause is longer than its bound, and pauses in vain do not add up;
 * all hosts that live agree in the end, and are in.
@@ -28,7 +28,7 @@ from typing import Any
 
 from tests.daemon.jobs import epoch_liar
 from ultima.daemon.jobs.decree import NEWS_S, REST_S, Here, Seat
-from ultima.daemon.jobs.epoch import Epoch, Member, Word
+from ultima.daemon.jobs.epoch import Epoch, Member, Word, quorum
 
 HEARD_S = 0.12  # for which a datagram tells that its sender is alive
 GIVEN_UP_S = (0.3, 1.0)  # after which a stream ends whose other side does not answer
@@ -165,6 +165,7 @@ class World:
         self.owed: set[tuple[Member, Member]] = set()
         self.again: set[int] = set()
         self.decided: set[int] = set()
+        self.accepted: dict[int, dict[Member, float]] = collections.defaultdict(dict)
         self.children: dict[tuple[int, tuple[Any, ...]], Epoch] = {}
         self.epochs: dict[int, Epoch] = {}
         self.by_op: dict[int, dict[int, Epoch]] = collections.defaultdict(dict)
@@ -332,6 +333,7 @@ class World:
         """A host accepted something now."""
         assert word.accepted is not None and word.epoch is not None
         child = word.accepted[1]
+        self.accepted[child.id].setdefault(host.me, self.now)
         for m in word.epoch.members:
             gone = m not in child.members and m in host.sees
             known = child.id in self.again or child.id in self.decided  # it may have been decided, or is
@@ -384,7 +386,8 @@ class World:
             see = [x for x in honest if x != m and m in self.hosts[x].sees]
             see = [x for x in see if self.now - self.hosts[x].since[m] >= STEADY_S]
             if 2 * len(see) > len(base.members):
-                if epoch.id in self.again:
+                long_ago = [x for x, at in self.accepted[epoch.id].items() if self.now - at >= STEADY_S]
+                if epoch.id in self.again or quorum(base, long_ago):
                     self.stats["out by an earlier decision"] += 1
                 else:
                     self.bad(host, f"host {m} is out although {len(see)} of {len(base.members)} see it")

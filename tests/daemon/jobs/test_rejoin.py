@@ -11,6 +11,7 @@ import pytest
 from tests.daemon.helpers import House, engine, eventually, rendezvous, status, wired
 from tests.e2e.hosts import free_port
 from ultima.daemon.base.errors import Unavailable
+from ultima.daemon.jobs import silence
 from ultima.v1 import types_pb2
 
 
@@ -41,7 +42,9 @@ async def test_daemon_killed__comes_back_into_its_place(house: House) -> None:
     child = await house.child("child", port)  # clears away the socket files of its former life
     back = await house.trainer(child)
     joined = await back.join(2, 3, rendezvous=rendezvous(daemons[0]))
-    assert joined.next_op_seq == 42 and joined.host_index == 2
+    epoch = engine(daemons[0]).jobs[0].epochs[-1]
+    assert epoch.members == 0b111
+    assert joined.next_op_seq == epoch.start >= 42 and joined.host_index == 2
     assert [list(host.ranks) for host in joined.hosts] == [[0], [1], [2]]
     # The one who offered has its answer a moment after the one who was asked has joined.
     await eventually(lambda: all(engine(d).path(0, 2).up for d in daemons), "both have found it again")
@@ -125,10 +128,14 @@ async def test_watch_breaks__but_the_daemon_lives(house: House) -> None:
     daemons = [await house.daemon(), await house.daemon()]
     await house.job(daemons)
     paths = [engine(daemons[0]).path(0, 1), engine(daemons[1]).path(0, 0)]
+    rank_1 = daemons[0].jobs.all()[0].links[1].host.place
+    peers = daemons[0]._peers
     daemons[1]._watchers.close()
-    await eventually(lambda: paths[0].absences == 1, "the break is taken for a death")
-    await eventually(lambda: paths[0].connects == 2, "and then it is found alive")
-    await eventually(lambda: wired(daemons), "with new ids on both sides")
+    await eventually(lambda: not peers.stands(rank_1), "the watch has ended")
+    await eventually(lambda: peers.stands(rank_1), "it is made anew")
+    assert wired(daemons)
+    assert [path.absences for path in paths] == [0, 0], "the daemon said that it lives, so the path stays"
+    assert not engine(daemons[0]).jobs[0].epochs
     assert (await status(daemons[0])).jobs[0].hosts[1].state == types_pb2.HOST_STATE_UP
 
 
@@ -140,8 +147,12 @@ async def test_watch_that_never_stood__is_not_taken_for_life(house: House, monke
     def dead(*_: object) -> None:
         raise Unavailable("as the test wants it")
 
+    async def nobody(*_: object) -> bool:
+        return False
+
     with monkeypatch.context() as patched:
         patched.setattr(daemons[1]._watchers, "stream", dead)
+        patched.setattr(silence, "alive", nobody)
         await house.job(daemons)
         path = engine(daemons[0]).path(0, 1)
         assert path.up and path.absences == 0

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a host is gone: its daemon's watch has ended, or its ops are not complete and it says nothing.
+
+A process that was killed refuses the next connection, and a new life of a daemon knows nothing of the old one's paths:
+then the host is gone at once. Where nobody answers at all it may be only the network of the daemons that is down. So
+the path stays as long as datagrams come on it, and while no op is open, in which there would be any. A machine that
+vanished keeps its watch until a keepalive fails, which takes long: it is asked as soon as an op finds it silent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+
+from ultima.daemon.base.errors import Refused, Unavailable
+from ultima.daemon.base.waiting import spawn
+from ultima.daemon.engine.host_engine import HostEngine
+from ultima.daemon.hosts.host import Place
+from ultima.daemon.jobs.job import Job
+from ultima.daemon.jobs.link import Link
+
+ANSWER_SECONDS = 1.0  # for a daemon to answer whether it lives
+HEARD_SECONDS, HEARD_TRIPS = 0.12, 4  # without a datagram while an op is open, or so many round trips: it is gone
+LOOK_SECONDS = 0.03
+AGAIN_SECONDS = (
+    0.2  # before a daemon is asked again that could not be: a process that dies may not have closed its port
+)
+SUSPECT_SECONDS = 0.25  # between two looks at who says nothing in ops that are not complete
+
+Absent = Callable[[Job, int, str], None]
+
+
+class Silence:
+    """See the module. It belongs to the event loop."""
+
+    def __init__(self, engine: HostEngine, absent: Absent, stands: Callable[[Place], bool]) -> None:
+        """`absent` is told of a host that is gone, and why; `stands` says whether a daemon is watched."""
+        self._engine, self._absent, self._stands = engine, absent, stands
+        self._asking: dict[Link, asyncio.Task[None]] = {}
+        self._heard: dict[Link, int] = {}
+        self._looked = 0.0
+
+    def lost(self, job: Job, link: Link) -> None:
+        """The watch of a host has ended to which there is a path."""
+        self._ask(job, link, watched=False)
+
+    def not_complete(self, job: Job) -> None:
+        """An op lacks something: who says nothing is asked whether it is there."""
+        now = asyncio.get_running_loop().time()
+        if now < self._looked + SUSPECT_SECONDS or job.links is None:
+            return
+        self._looked = now
+        links = [link for link in job.links.values() if link.up()]
+        heard = self._counts(job, links)
+        for link in links:
+            if self._heard.get(link) == heard[link] and self._stands(link.host.place):
+                self._ask(job, link, watched=True)
+        self._heard = heard
+
+    def close(self) -> None:
+        """Asks nobody any more."""
+        for task in self._asking.values():
+            task.cancel()
+
+    def _ask(self, job: Job, link: Link, watched: bool) -> None:
+        if link not in self._asking:
+            task = self._asking[link] = spawn(self._find_out(job, link, watched), f"alive-{job.name}")
+            task.add_done_callback(lambda _: self._asking.pop(link))
+
+    async def _find_out(self, job: Job, link: Link, watched: bool) -> None:
+        life = link.host.incarnation
+
+        def same() -> bool:
+            return link.up() and not job.over and link.host.incarnation == life
+
+        links = job.links
+        assert links is not None
+
+        async def ask() -> bool | None:
+            return await alive(link.host.place, lambda: links.stands_by(link))
+
+        lives = await ask()
+        if watched and same() and not lives:
+            self._absent(job, link.host.index, "its daemon is gone" if lives is False else "its daemon does not answer")
+            return
+        loop, asked = asyncio.get_running_loop(), asyncio.create_task(self._again(ask))
+        before, since = -1, loop.time()
+        try:
+            while same() and not self._stands(link.host.place) and not lives:
+                if lives is False:
+                    self._absent(job, link.host.index, "its daemon is gone")
+                    return
+                heard, place = self._counts(job, [link])[link], self._engine.job_place(job.number)
+                if heard != before or place.floor >= self._engine.next_op_seq(job.number):
+                    before, since = heard, loop.time()
+                elif loop.time() - since >= max(HEARD_SECONDS, HEARD_TRIPS * self._trip(job, link)):
+                    self._absent(job, link.host.index, "its daemon is gone, and nothing comes from it in an op")
+                    return
+                await asyncio.sleep(LOOK_SECONDS)
+                if asked.done():
+                    lives = asked.result()
+                    asked = asyncio.create_task(self._again(ask))
+        finally:
+            asked.cancel()
+
+    @staticmethod
+    async def _again(ask: Callable[[], Awaitable[bool | None]]) -> bool | None:
+        await asyncio.sleep(AGAIN_SECONDS)
+        return await ask()
+
+    def _counts(self, job: Job, links: list[Link]) -> dict[Link, int]:
+        """Of each path all that has come on it."""
+        now = self._engine.snapshot()
+        each = {link: now.peer_stats(job.number, link.host.index) for link in links}
+        return {link: x.received_bytes + x.feedbacks_heard + x.feedbacks_beside for link, x in each.items()}
+
+    def _trip(self, job: Job, link: Link) -> float:
+        return self._engine.snapshot().peer_stats(job.number, link.host.index).srtt_ns / 1e9
+
+
+async def alive(place: Place, stands_by: Callable[[], Awaitable[None]]) -> bool | None:
+    """Whether the life of a daemon goes on to which there is a path; None: nobody can be asked."""
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS):
+            _, writer = await asyncio.open_connection(place.address, place.port)
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+    except (ConnectionRefusedError, ConnectionResetError):
+        return False
+    except (OSError, TimeoutError):
+        return None
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS):
+            await stands_by()
+    except Unavailable:
+        return None
+    except (TimeoutError, Refused):
+        return False
+    return True

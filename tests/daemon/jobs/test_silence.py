@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who is gone, and who only cannot be asked: on sockets of this machine, with fake engines and real watch streams."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from dataclasses import replace
+
+import pytest
+
+from tests.daemon.helpers import House, engine, eventually
+from ultima.daemon.base.errors import DeadlineExceeded, FailedPrecondition, Refused, Unavailable
+from ultima.daemon.engine.engine import PeerStats, Status
+from ultima.daemon.hosts.host import Place
+from ultima.daemon.jobs import silence
+from ultima.daemon.jobs.silence import alive
+from ultima.daemon.process.server import Daemon
+
+
+@pytest.mark.parametrize(
+    "error, lives",
+    [
+        (None, True),
+        (FailedPrecondition("another life"), False),
+        (DeadlineExceeded("it does not know the job"), False),
+        (Unavailable("it hangs up"), None),
+    ],
+)
+async def test_alive__is_what_the_daemon_says(error: Refused | None, lives: bool | None) -> None:
+    async def answer() -> None:
+        if error is not None:
+            raise error
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        assert await alive(Place("127.0.0.1", listener.getsockname()[1]), answer) is lives
+
+
+async def test_alive__a_port_where_nobody_listens_is_a_process_that_is_gone() -> None:
+    async def answer() -> None:
+        raise AssertionError("nobody is asked")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        place = Place("127.0.0.1", listener.getsockname()[1])
+    assert await alive(place, answer) is False
+
+
+async def test_alive__nobody_can_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A queue of connections that is full: as where packets are dropped on the way."""
+    monkeypatch.setattr(silence, "ANSWER_SECONDS", 0.2)
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        held = []
+        for _ in range(4):
+            held.append(socket.socket())
+            held[-1].setblocking(False)
+            held[-1].connect_ex(listener.getsockname())
+        try:
+            assert await alive(Place("127.0.0.1", listener.getsockname()[1]), asyncio.Event().wait) is None  # type: ignore[arg-type]
+        finally:
+            for each in held:
+                each.close()
+
+
+class Heard:
+    """What an engine's snapshot says of peers: bytes that grow as long as a test wants."""
+
+    def __init__(self, daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.bytes, self.grows = 0, True
+        before = daemon.engine.snapshot
+
+        def snapshot() -> object:
+            now = before()
+            self.bytes += 1000 * self.grows
+            monkeypatch.setattr(now, "peer_stats", lambda job, host: replace(PeerStats(), received_bytes=self.bytes))
+            return now
+
+        monkeypatch.setattr(daemon.engine, "snapshot", snapshot)
+
+
+async def nobody(*_: object) -> None:
+    """The network of the daemons is down."""
+
+
+async def test_control_network_down__a_host_whose_datagrams_come_stays(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    daemons = [await house.daemon() for _ in range(3)]
+    await house.job(daemons)
+    monkeypatch.setattr(silence, "alive", nobody)
+    heard, job, path = Heard(daemons[0], monkeypatch), engine(daemons[0]).jobs[0], engine(daemons[0]).path(0, 1)
+    fellows = daemons[0].jobs.fellows
+    monkeypatch.setattr(fellows.silence, "_stands", lambda place: False)
+    job.next_op_seq, job.floor = 5, 4  # an op is open
+    place = daemons[0].jobs.all()[0].links[1].host.place  # type: ignore[index]
+    fellows.lost(place, True)
+    await asyncio.sleep(3 * silence.HEARD_SECONDS)
+    assert path.up
+    assert not job.epochs
+    heard.grows, job.floor = False, 5
+    await asyncio.sleep(3 * silence.HEARD_SECONDS)
+    assert path.up, "no op is open in which it would say something"
+    job.floor = 4
+    await eventually(lambda: not path.up, "it says nothing in an op")
+
+
+async def test_a_host_that_vanished__is_asked_when_ops_lack_its_data(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its watch stands until a keepalive fails, which takes 15 s."""
+    monkeypatch.setattr(silence, "SUSPECT_SECONDS", 0.05)
+    daemons = [await house.daemon() for _ in range(3)]
+    await house.job(daemons)
+    heard, path = Heard(daemons[0], monkeypatch), engine(daemons[0]).path(0, 1)
+    heard.grows = False
+
+    async def does_one(place: Place, _: object) -> bool | None:
+        return True if place.port == daemons[2].grpc_port else None
+
+    monkeypatch.setattr(silence, "alive", does_one)
+
+    def gone() -> bool:
+        engine(daemons[0]).op_done(0, Status.PARTIAL)
+        return not path.up
+
+    await eventually(gone, "it does not answer")
+    assert engine(daemons[0]).path(0, 2).up, "the other one does"
+    await eventually(lambda: path.up, "its watch is made anew, and it is found alive")
