@@ -31,6 +31,10 @@ class Connection:
 
     def __init__(self, settings: Settings, connector: Connector) -> None:
         """Attaches and joins. Raises as `connect`."""
+        if settings.trace:
+            from ultima.session import timeline
+
+            timeline.begin(settings.trace, settings.rank)
         self.settings = settings
         self.connector = connector
         self.reconnects = 0

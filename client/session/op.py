@@ -27,11 +27,13 @@ from ultima.base.words import (
     COLLECTIVES,
     ERR_ABSENT,
     ERR_ARGUMENT,
+    ERR_CLOSED,
     ERR_DESYNC,
     ERR_DTYPE,
     ERR_FULL,
     ERR_RANGE,
     ERR_REDOP,
+    ERR_SEQUENCE,
     ERR_TIMEOUT,
     ERR_TOO_LARGE,
     FIELD_BY_CODE,
@@ -45,6 +47,7 @@ from ultima.base.words import (
     DType,
     field_value,
 )
+from ultima.session import timeline
 from ultima.session.arena import Arena, Block
 from ultima.session.attachment import Completion
 
@@ -287,6 +290,8 @@ class Op:
             if completion.lacks and call is not None and self.block is not None:
                 given = self.block.arena.view(self.src, call.nbytes)
                 self.lacking = given[4 * call.entries :].view(np.float32).copy()
+        if timeline.active is not None and completion.error not in (ERR_CLOSED, ERR_SEQUENCE):  # those fail() draws
+            timeline.active.ended(self)
         copy = self.copies and self.failure is None and completion.status not in WITHOUT_RESULT
         self.state = OpState.ENDED if copy else OpState.DONE
         if not copy:
@@ -305,6 +310,8 @@ class Op:
         self._take_own_values()
         self.receipt = self._receipt_alone(hosts, rank, StageEnd.ABSENT)
         self.state = OpState.DONE
+        if timeline.active is not None:
+            timeline.active.ended(self)
 
     def go_alone(self, hosts: tuple[Host, ...], rank: int, daemons: tuple[int, ...]) -> None:
         """Ends it with own values, which `copy_out` brings into the caller's array: the daemon has not answered. It may
@@ -313,6 +320,8 @@ class Op:
         self.abandoned = True
         self.receipt = self._receipt_alone(hosts, rank, StageEnd.DEADLINE, daemons)
         self.state = OpState.ENDED
+        if timeline.active is not None:
+            timeline.active.ended(self)
 
     def _take_own_values(self) -> None:
         if self.layout.sparse:
@@ -371,6 +380,8 @@ class Op:
             self.block = None
             return
         self.failure = failure
+        if timeline.active is not None:
+            timeline.active.ended(self)
         self.receipt = None
         self.block = None
         self.state = OpState.DONE

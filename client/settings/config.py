@@ -13,6 +13,7 @@
     bucket_bytes_max   ULTIMA_BUCKET_MAX        128M, or the arena or the daemon's limit if that is less; at most 4 GiB
     rate               ULTIMA_RATE              the daemon's default share of the link, in bytes per second
     reconnect          ULTIMA_RECONNECT         1: attach again after the daemon was lost
+    (none)             ULTIMA_TRACE             none; a file for a timeline of the ops, with the rank in its name
     (none)             ULTIMA_MODE              bounded, best_effort or reliable: of float sums that name no mode
     (none)             ULTIMA_JOB_SECRET        none; the job's secret, or ULTIMA_JOB_SECRET_FILE a file that holds it
     options            ULTIMA_ALGORITHM, ...    how the job behaves; the table is in `ultima.settings.options`
@@ -52,7 +53,7 @@ SOCKET_PATH_MAX = 107  # sun_path, less its final zero
 
 VARIABLES = (
     *(f"ULTIMA_{name}" for name in "JOB SOCKET RENDEZVOUS PORT RANK_ADDRESSES TIMEOUT DEADLINE ARENA RATE".split()),
-    *("ULTIMA_BUCKET_MAX", "ULTIMA_RECONNECT", "ULTIMA_MODE", "ULTIMA_ON_INSUFFICIENT"),
+    *("ULTIMA_BUCKET_MAX", "ULTIMA_RECONNECT", "ULTIMA_MODE", "ULTIMA_ON_INSUFFICIENT", "ULTIMA_TRACE"),
     *("ULTIMA_JOB_SECRET", "ULTIMA_JOB_SECRET_FILE"),
     *(option.variable for option in job_options.TABLE),
 )
@@ -90,6 +91,8 @@ class Settings:
     """What was said of the job's options, as numbers by field of the message JobOptions."""
     secret: bytes = field(default=b"", repr=False)
     """Of the job, for daemons that authenticate each other; empty for none."""
+    trace: str = ""
+    """The file of a timeline; empty for none."""
 
 
 def size_bytes(value: object, field: str, low: int, high: int) -> int:
@@ -171,6 +174,7 @@ def resolve(
         mode=mode_named(environment),
         options=job_options.resolve(options, environment, world),
         secret=job_secret(environment),
+        trace=environment.get("ULTIMA_TRACE", ""),
     )
 
 

@@ -28,6 +28,7 @@ import torch
 import torch.distributed as dist
 
 from ultima.base.receipt import Receipt
+from ultima.session.timeline import receipt_events, row_name, wall_us
 from ultima.torch.backend.group import UltimaProcessGroup, group_of
 
 SPANS_KEPT = 8192
@@ -79,45 +80,15 @@ def events_of(group: UltimaProcessGroup, receipts: list[Receipt], spans: list[Sp
     events = [event for receipt in receipts for event in _op_events(receipt, rank, lanes)]
     for each in spans:
         row = {"pid": rank, "tid": TRAINER_ROW, "name": each.name, "cat": "trainer"}
-        events.append({**row, "ph": "B", "ts": _us(each.started_ns), "args": {"thread": each.thread}})
-        events.append({**row, "ph": "E", "ts": _us(each.ended_ns)})
+        events.append({**row, "ph": "B", "ts": wall_us(each.started_ns), "args": {"thread": each.thread}})
+        events.append({**row, "ph": "E", "ts": wall_us(each.ended_ns)})
     events.sort(key=lambda event: event["ts"])
-    names = [_name(rank, 0, "process_name", f"rank {rank}"), _name(rank, TRAINER_ROW, "thread_name", "trainer")]
-    names += [_name(rank, lane, "thread_name", f"lane {lane}") for lane in range(lanes)]
+    names = [row_name(rank, 0, "process_name", f"rank {rank}"), row_name(rank, TRAINER_ROW, "thread_name", "trainer")]
+    names += [row_name(rank, lane, "thread_name", f"lane {lane}") for lane in range(lanes)]
     return names + events
 
 
 def _op_events(receipt: Receipt, rank: int, lanes: int) -> Iterator[dict[str, Any]]:
     lane = receipt.op_seq % lanes
-    row = {"pid": rank, "tid": lane, "cat": "ultima", "id2": {"local": str(receipt.op_seq)}}
-    name = f"op {receipt.op_seq}"
-    told = {
-        "lane": lane,
-        "status": str(receipt.status),
-        "bytes_expected": receipt.bytes_expected,
-        "bytes_missing": receipt.bytes_missing,
-        "bytes_repaired": receipt.bytes_repaired,
-        "contributors": list(receipt.contributors),
-    }
-    yield {**row, "name": name, "ph": "b", "ts": _us(receipt.submitted_ns), "args": told}
-    # The engine's clock runs from when it took the op up, and it ended a wake-up before we heard of it.
-    at = max(receipt.submitted_ns, receipt.ended_ns - int(receipt.elapsed_s * 1e9))
-    began = at
-    for stage, ended_s in enumerate(receipt.stage_s, 1):
-        # A stage may end with the one before it: both shards of two hosts often come at once.
-        until = max(at, min(receipt.ended_ns, began + int(ended_s * 1e9)))
-        yield {**row, "name": f"stage {stage}", "ph": "b", "ts": _us(at)}
-        yield {**row, "name": f"stage {stage}", "ph": "e", "ts": _us(until)}
-        at = until
-    yield {**row, "name": name, "ph": "e", "ts": _us(receipt.ended_ns)}
-
-
-def _name(rank: int, row: int, kind: str, name: str) -> dict[str, Any]:
-    return {"pid": rank, "tid": row, "name": kind, "ph": "M", "ts": 0, "args": {"name": name}}
-
-
-_WALL_NS = time.time_ns() - time.monotonic_ns()
-
-
-def _us(monotonic_ns: int) -> float:
-    return (monotonic_ns + _WALL_NS) / 1000
+    for event in receipt_events(receipt, rank, lane, f"op {receipt.op_seq}", str(receipt.op_seq)):
+        yield event | {"args": event["args"] | {"lane": lane}} if "args" in event else event
