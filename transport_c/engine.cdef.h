@@ -123,7 +123,19 @@ const char *ut_strerror(int error);
 /* generated: end */
 size_t ut_dtype_bytes(unsigned dtype);
 
-/* ---- core/base/submission.h, core/base/receipt.h, core/face/ring.h ---- */
+/* ---- core/base/what.h, core/base/submission.h, core/base/receipt.h, core/face/ring.h ---- */
+
+typedef union ut_alike {
+    uint64_t all;
+    uint64_t note;
+    uint32_t root;
+    struct {
+        uint32_t hint;
+        uint16_t group;
+        uint8_t form;
+        uint8_t none;
+    } sparse;
+} ut_alike;
 
 typedef struct ut_submission {
     uint64_t op_seq;
@@ -136,12 +148,20 @@ typedef struct ut_submission {
     uint8_t mode;
     uint8_t flags;
     uint8_t collective;
-    uint8_t root;
+    uint8_t reserved;
     uint8_t portion;
     uint8_t skipped;
-    uint64_t wanted;
-    uint32_t oldest_step;
-    uint32_t newest_step;
+    union {
+        struct {
+            uint64_t wanted;
+            uint32_t oldest_step;
+            uint32_t newest_step;
+        };
+        struct {
+            uint64_t entries;
+            ut_alike alike;
+        };
+    };
 } ut_submission;
 
 #define UT_SUBMIT_AGREE ...

@@ -81,7 +81,7 @@ class Layout(NamedTuple):
     """Source and target may never be the same memory."""
     root: int = 0
     note: int | None = None
-    """Of a barrier, in the place of the number of elements."""
+    """Of a barrier: any number."""
     sparse: SparseCall | None = None
     """Of a sparse allreduce, whose source is no bucket."""
 
@@ -149,7 +149,7 @@ class Op:
         self.layout = layout or Layout(COLLECTIVES["allreduce"], source.nbytes)
         self.nbytes = self.layout.nbytes
         """Of the bucket: at least those of `source` and of `target`."""
-        self.count = self.nbytes // kind.itemsize if self.layout.note is None else self.layout.note
+        self.count = self.nbytes // kind.itemsize if self.layout.note is None else 0
         self.redop = redop
         self.mode = mode
         self.deadline_ns, self.expires_ns = times
@@ -367,7 +367,7 @@ class Op:
             "root": self.layout.root,
             "dtype": self.kind.code,
             "op": self.redop,
-            "count": self.count,
+            "count": self.count if self.layout.note is None else self.layout.note,
             "mode": self.mode,
             "agree": self.flags & AGREE,
             "divisor": self.flags & WORLD,

@@ -19,12 +19,25 @@ from ultima.base.words import CULPRIT_NOBODY, STATUS_FAILED
 from ultima.session.attachment import Completion, GiftWords
 from ultima.session.decode import decode_receipt, status_of
 from ultima.session.memory import SharedMap
-from ultima.session.op import Op
+from ultima.session.op import Layout, Op
 
 SUBMISSION_RING_BYTES: int = ffi.sizeof("ut_submission_ring")
 COMPLETION_RING_BYTES: int = ffi.sizeof("ut_completion_ring")
 _ROWS_AT: int = ffi.offsetof("ut_receipt", "peer")
 _ROW_BYTES: int = ffi.sizeof("ut_receipt_peer")
+
+
+def _say_words(entry: Any, layout: Layout) -> None:
+    """What a collective says for itself (`ut_alike`)."""
+    alike, sparse = entry.alike, layout.sparse
+    entry.entries = alike.all = 0
+    if sparse is not None:
+        entry.entries = sparse.entries
+        alike.sparse.hint, alike.sparse.group, alike.sparse.form = sparse.hint, sparse.group, sparse.form
+    elif layout.note is not None:
+        alike.note = layout.note
+    else:
+        alike.root = layout.root
 
 
 class NativeRings:
@@ -86,15 +99,12 @@ class NativeRings:
         entry.mode = op.mode
         entry.flags = op.flags
         entry.collective = layout.collective
-        entry.root = layout.root
         entry.portion = portions << 4 if portions > 1 else 0
-        sparse = layout.sparse
-        if sparse is None:
+        if self._partial:
             entry.wanted = op.wanted
             entry.oldest_step, entry.newest_step = op.steps
-        else:  # as ut_submission_entries and its neighbours read them
-            entry.wanted, entry.oldest_step = sparse.entries, sparse.hint
-            entry.newest_step = sparse.group | sparse.form << 16
+        else:
+            _say_words(entry, layout)
         woken = lib.ut_lanes_submit(self._lanes, entry)
         for lane, bell in enumerate(self._bells):
             if woken >> lane & 1:

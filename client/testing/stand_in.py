@@ -30,10 +30,10 @@ def brought(call: Any, arena: npt.NDArray[np.uint8], hosts: int) -> AnyArray:
 
 
 def _sparse(call: Any) -> SparseCall | None:
-    """As `ut_submission_entries` and its neighbours read it."""
     if COLLECTIVE_BY_CODE[call.collective] != "allreduce_sparse":
         return None
-    return SparseCall(call.wanted, call.newest_step & 0xFFFF, call.newest_step >> 16, call.oldest_step)
+    said = call.alike.sparse
+    return SparseCall(call.entries, said.group, said.form, said.hint)
 
 
 def _sizes(call: Any, hosts: int) -> tuple[int, int]:
@@ -109,7 +109,7 @@ class StandIn:
         return entry
 
     def _call(self, call: Any, values: AnyArray) -> None:
-        raw, entries, sparse = values.view(np.uint8), call.wanted, _sparse(call)
+        raw, entries, sparse = values.view(np.uint8), call.entries, _sparse(call)
         if sparse is not None:
             rows = values.reshape(-1, sparse.group)
             at = np.flatnonzero(rows.any(axis=1)).astype(np.uint32)
@@ -126,7 +126,7 @@ class StandIn:
         number = self._next
         entry = self._entry()
         entry[0] = call[0]
-        entry.op_seq, entry.src, entry.dst, entry.wanted = number, source.offset, target.offset, entries
+        entry.op_seq, entry.src, entry.dst, entry.entries = number, source.offset, target.offset, entries
         if self._policy != "none":
             entry.flags = GIVE if self._policy == "coded" else GIVE | NOWAIT | call.flags & WORLD
         self.seat.put()

@@ -65,14 +65,17 @@ static void show_feedback(const ut_feedback *f)
            f->loss);
     for (unsigned i = 0; i < f->records; i++) {
         const ut_record *r = &f->record[i];
-        unsigned reduction = r->collective == UT_BROADCAST ? r->root : r->redop;
-        printf(" %" PRIu64 " %" PRIu64 " %u %u %u %u %u %u %u %u", r->op_seq, r->count, r->dtype, reduction, r->mode,
+        unsigned reduction = r->collective == UT_BROADCAST ? r->alike.root : r->redop;
+        uint64_t count = r->collective == UT_BARRIER ? r->alike.note : r->count;
+        ut_alike sparse = r->collective == UT_ALLREDUCE_SPARSE ? r->alike : (ut_alike){0};
+        printf(" %" PRIu64 " %" PRIu64 " %u %u %u %u %u %u %u %u", r->op_seq, count, r->dtype, reduction, r->mode,
                r->flags, r->weight, r->algorithm, r->collective, r->agree);
         printf(" %u %u", r->time_left_us, r->digest);
         printf(" %" PRIu64 " %" PRIu64, r->full_mask, r->any_mask);
         printf(" %u %u %u %u %u %u %u %u", r->fresh, r->stale, r->oldest_step, r->initiator, r->policy, r->submitted,
                r->attached, r->view);
-        printf(" %u %u %u %u %" PRIu64, r->group, r->form, r->hint, r->portion, r->epoch);
+        printf(" %u %u %u %u %" PRIu64, sparse.sparse.group, sparse.sparse.form, sparse.sparse.hint, r->portion,
+               r->epoch);
     }
     for (unsigned i = 0; i < f->ack_words; i++)
         printf(" %" PRIu64, f->ack[i]);

@@ -132,7 +132,7 @@ def give_entries(lane: Lane, op_seq: int, form: int) -> None:
     """A sparse op with a deadline so short that some blocks do not come; what the result lacks is returned."""
     flags = RETURN if op_seq % 2 else 0
     deadline_ns = time.monotonic_ns() + (30 + 40 * (op_seq % 3)) * 10**6
-    shape = {"count": UNITS, "wanted": ENTRIES, "newest_step": 1 | form << 16, "dst": SPARSE_ARENA // 2}
+    shape = {"count": UNITS, "entries": ENTRIES, "newest_step": 1 | form << 16, "dst": SPARSE_ARENA // 2}
     lane.submit(
         collective=lib.UT_ALLREDUCE_SPARSE,
         op_seq=op_seq,

@@ -81,7 +81,10 @@ static void submit__each_field_has_its_error(void)
     ASK(wanted, 1, UT_ERR_ARGUMENT); /* words of partial jobs */
     ASK(oldest_step, 1, UT_ERR_ARGUMENT);
     ASK(newest_step, 1, UT_ERR_ARGUMENT);
-    ASK(root, 1, UT_ERR_ARGUMENT);
+    ASK(entries, 1, UT_ERR_ARGUMENT); /* words of other collectives */
+    ASK(alike.root, 1, UT_ERR_ARGUMENT);
+    ASK(alike.note, UINT64_MAX, UT_ERR_ARGUMENT);
+    ASK(reserved, 1, UT_ERR_ARGUMENT);
     ASK(collective, UT_ALLREDUCE_SPARSE + 1, UT_ERR_REDOP); /* what does not reduce has no reduction */
     ASK(count, 0, UT_OK);
     ASK(count, BYTES / 4, UT_OK);
@@ -89,7 +92,7 @@ static void submit__each_field_has_its_error(void)
     ASK(count, UINT64_MAX, UT_ERR_TOO_LARGE);
     ut_stats stats;
     ut_engine_stats(hosts[0].engine, &stats);
-    CHECK_EQ(stats.bad_submissions, 21);
+    CHECK_EQ(stats.bad_submissions, 24);
     end();
 }
 

@@ -72,7 +72,7 @@ static void submit_one(const call *c, uint32_t h)
                        .redop = c->collective == UT_REDUCE_SCATTER ? UT_SUM : 0,
                        .mode = UT_RELIABLE,
                        .collective = c->collective,
-                       .root = c->root};
+                       .alike.root = c->root};
     CHECK_EQ(ut_ring_submit(&hosts[h].submissions, &hosts[h].completions, &s), UT_OK);
     ut_engine_submissions(hosts[h].engine, hosts[h].session, now);
 }
@@ -188,7 +188,7 @@ static void engine__reduce_scatter_of_halves(void)
 static void submit_barrier(uint32_t h, uint64_t op, uint64_t note)
 {
     ut_submission s = {.op_seq = op,
-                       .count = note,
+                       .alike.note = note,
                        .deadline_ns = now + UT_SECOND,
                        .dtype = UT_BYTES,
                        .mode = UT_RELIABLE,
@@ -346,7 +346,9 @@ static void engine__other_collectives_and_roots_are_a_desync(void)
                                    .redop = it == UT_ALLREDUCE || it == UT_REDUCE_SCATTER ? UT_SUM : 0,
                                    .mode = UT_RELIABLE,
                                    .collective = (uint8_t)it,
-                                   .root = it == UT_BROADCAST && h != 1 ? 2 : 0};
+                                   .alike.root = it == UT_BROADCAST && h != 1 ? 2 : 0};
+                if (it == UT_BARRIER)
+                    s.count = 0;
                 if (it == UT_REDUCE_SCATTER)
                     s.dst = h * 4;
                 CHECK_EQ(ut_ring_submit(&hosts[h].submissions, &hosts[h].completions, &s), UT_OK);
@@ -374,7 +376,7 @@ static void engine__bad_submissions_of_collectives(void)
         const char *name;
         ut_submission s;
         int error;
-    } rows[20];
+    } rows[23];
     size_t rows_used = 0;
 #define ROW(error_, ...)                                                                                               \
     do {                                                                                                               \
@@ -388,10 +390,13 @@ static void engine__bad_submissions_of_collectives(void)
     ROW(UT_ERR_ARGUMENT, s.mode = UT_BOUNDED);
     ROW(UT_ERR_ARGUMENT, s.flags = UT_SUBMIT_AGREE);
     ROW(UT_ERR_ARGUMENT, s.count = 31);
-    ROW(UT_ERR_ARGUMENT, s.root = 1);
-    ROW(UT_ERR_ARGUMENT, s.collective = UT_BROADCAST, s.root = 3);
-    ROW(UT_ERR_ARGUMENT, s.collective = UT_BARRIER); /* of anything but bytes */
-    ROW(UT_ERR_ARGUMENT, s.collective = UT_ALLREDUCE, s.redop = UT_SUM, s.root = 1);
+    ROW(UT_ERR_ARGUMENT, s.alike.root = 1);
+    ROW(UT_ERR_ARGUMENT, s.collective = UT_BROADCAST, s.alike.root = 3);
+    ROW(UT_ERR_ARGUMENT, s.collective = UT_BARRIER, s.count = 0);        /* of anything but bytes */
+    ROW(UT_ERR_ARGUMENT, s.collective = UT_BARRIER, s.dtype = UT_BYTES); /* with a number of elements */
+    ROW(UT_ERR_ARGUMENT, s.collective = UT_BROADCAST, s.alike.note = UINT64_C(1) << 32);
+    ROW(UT_ERR_ARGUMENT, s.entries = 1);
+    ROW(UT_ERR_ARGUMENT, s.collective = UT_ALLREDUCE, s.redop = UT_SUM, s.alike.root = 1);
     ROW(UT_ERR_REDOP, s.redop = UT_SUM);
     ROW(UT_ERR_REDOP, s.collective = UT_REDUCE_SCATTER);
     ROW(UT_ERR_DTYPE, s.dtype = UT_BYTES + 1);

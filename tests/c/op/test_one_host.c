@@ -85,7 +85,8 @@ static void submit_one(uint32_t place, uint8_t collective, uint8_t dtype, uint8_
     s.dtype = collective == UT_BARRIER ? UT_BYTES : dtype;
     s.redop = reduces ? UT_AVG : 0;
     s.mode = mode;
-    s.count = collective == UT_BARRIER ? 7 : elements;
+    s.count = collective == UT_BARRIER ? 0 : elements;
+    s.alike.note = collective == UT_BARRIER ? 7 : 0;
     s.src = 0;
     s.dst = in_place ? 0 : BUFFER;
     fill(t->arena, dtype);

@@ -58,9 +58,8 @@ static ut_submission submission(uint64_t op, uint64_t entries)
                            .mode = call.mode,
                            .flags = call.flags | returns,
                            .collective = UT_ALLREDUCE_SPARSE,
-                           .wanted = entries,
-                           .oldest_step = 77,
-                           .newest_step = call.group | (uint32_t)call.form << 16};
+                           .entries = entries,
+                           .alike.sparse = {.hint = 77, .group = (uint16_t)call.group, .form = call.form}};
 }
 
 static void submit(uint32_t h, const ut_submission *s)
@@ -76,7 +75,7 @@ static void call_sparse(uint64_t op)
     for (uint32_t h = 0; h < n; h++) {
         memset(hosts[h].arena + DST, 0x7f, FLOATS * 4); /* what stood there before */
         ut_submission s = submission(op, write_entries(h));
-        given[h] = s.wanted * call.group;
+        given[h] = s.entries * call.group;
         submit(h, &s);
     }
     run(now + UT_SECOND);
@@ -315,11 +314,13 @@ static void op__others_must_mean_the_same(void)
         call.per_mille = 100;
         for (uint32_t h = 0; h < n; h++) {
             ut_submission s = submission(0, write_entries(h));
-            s.wanted = 0;
+            s.entries = 0;
             if (h && rows[i][0] == UT_FIELD_HINT)
-                s.oldest_step = rows[i][2];
+                s.alike.sparse.hint = rows[i][2];
+            else if (h && rows[i][0] == UT_FIELD_GROUP)
+                s.alike.sparse.group = (uint16_t)rows[i][2];
             else if (h)
-                s.newest_step = rows[i][0] == UT_FIELD_GROUP ? rows[i][2] : 1 | rows[i][2] << 16;
+                s.alike.sparse.form = (uint8_t)rows[i][2];
             submit(h, &s);
         }
         run(now + UT_SECOND);
@@ -356,19 +357,20 @@ static void op__bad_input(void)
     op++;                                                                                                              \
     for (uint32_t h = 0; h < n; h++)                                                                                   \
     CHECK_EQ(receipt(h).error, why)
-    ROW(UT_ERR_ARGUMENT, s.newest_step = 0);
-    ROW(UT_ERR_ARGUMENT, s.newest_step = 257);
-    ROW(UT_ERR_ARGUMENT, s.newest_step = 2 | 4 << 16);
-    ROW(UT_ERR_ARGUMENT, s.newest_step |= 1 << 24);
-    ROW(UT_ERR_ARGUMENT, s.newest_step = 3);
-    ROW(UT_ERR_ARGUMENT, s.wanted = 33);
-    ROW(UT_ERR_ARGUMENT, s.wanted = UINT64_MAX);
-    ROW(UT_ERR_ARGUMENT, s.root = 1);
+    ROW(UT_ERR_ARGUMENT, s.alike.sparse.group = 0);
+    ROW(UT_ERR_ARGUMENT, s.alike.sparse.group = 257);
+    ROW(UT_ERR_ARGUMENT, s.alike.sparse.form = 4);
+    ROW(UT_ERR_ARGUMENT, s.alike.sparse.none = 1);
+    ROW(UT_ERR_ARGUMENT, s.alike.sparse.group = 3);
+    ROW(UT_ERR_ARGUMENT, s.entries = 33);
+    ROW(UT_ERR_ARGUMENT, s.entries = UINT64_MAX);
+    ROW(UT_ERR_ARGUMENT, s.reserved = 1);
     ROW(UT_ERR_ARGUMENT, s.flags = UT_SUBMIT_GIVE);
     ROW(UT_ERR_DTYPE, s.dtype = UT_FLOAT16);
     ROW(UT_ERR_REDOP, s.redop = UT_MAX);
     ROW(UT_ERR_TOO_LARGE, s.count = 1 << 20);
-    ROW(UT_ERR_TOO_LARGE, (s.count = FLOATS / 200 * 200, s.newest_step = 200)); /* blocks of half a packet each */
+    ROW(UT_ERR_TOO_LARGE,
+        (s.count = FLOATS / 200 * 200, s.alike.sparse.group = 200)); /* blocks of half a packet each */
     ROW(UT_ERR_RANGE, s.dst = 2);
     ROW(UT_ERR_RANGE, s.dst = 4);
     ROW(UT_ERR_RANGE, s.src = ARENA - 32);

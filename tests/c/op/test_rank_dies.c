@@ -13,8 +13,11 @@ static ut_submission called(uint8_t collective, uint8_t mode, uint32_t count)
     s.mode = mode;
     s.dtype = collective == UT_BARRIER ? UT_BYTES : UT_FLOAT32;
     s.redop = collective == UT_BARRIER ? 0 : UT_SUM;
-    s.count = collective == UT_BARRIER ? 7 : count;
-    s.newest_step = sparse ? 1 : 0; /* groups of one element, float32 */
+    s.count = collective == UT_BARRIER ? 0 : count;
+    if (collective == UT_BARRIER)
+        s.alike.note = 7;
+    else
+        s.alike.sparse.group = sparse ? 1 : 0;
     return s;
 }
 

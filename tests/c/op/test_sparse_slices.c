@@ -74,8 +74,8 @@ static void submit(struct trainer *t, ut_ns patience)
                        .redop = UT_SUM,
                        .mode = UT_BOUNDED,
                        .collective = UT_ALLREDUCE_SPARSE,
-                       .wanted = ENTRIES,
-                       .newest_step = 1 | UT_VALUE_FLOAT8 << 16};
+                       .entries = ENTRIES,
+                       .alike.sparse = {.group = 1, .form = UT_VALUE_FLOAT8}};
     CHECK_EQ(ut_ring_submit(&t->submissions, &t->completions, &s), UT_OK);
     ut_engine_submissions(engine, t->session, now);
 }

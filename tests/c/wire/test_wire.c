@@ -213,6 +213,23 @@ static void ut_data__inconsistent_is_malformed(void)
     CHECK_EQ(ut_data_decode(&back, packet, UT_DATA_HEADER, UT_CHECK_SUM), UT_ERR_MALFORMED); /* no payload */
 }
 
+/* A collective, and what it says for itself. */
+static void some_collective(ut_record *r)
+{
+    r->collective = (uint8_t)check_below(UT_ALLREDUCE_SPARSE + 1);
+    if (r->collective == UT_BROADCAST) {
+        r->redop = 0;
+        r->alike.root = (uint8_t)check_random();
+    } else if (r->collective == UT_BARRIER) {
+        r->count = 0;
+        r->alike.note = check_random();
+    } else if (r->collective == UT_ALLREDUCE_SPARSE) {
+        r->alike.sparse.hint = (uint32_t)check_random();
+        r->alike.sparse.group = (uint16_t)check_random();
+        r->alike.sparse.form = (uint8_t)check_random();
+    }
+}
+
 static ut_feedback some_feedback(void)
 {
     ut_feedback f = {.flags = UT_FEEDBACK_ASK,
@@ -253,11 +270,10 @@ static ut_feedback some_feedback(void)
                                   .submitted = UT_SUBMIT_WORLD,
                                   .attached = (uint16_t)check_random(),
                                   .view = (uint16_t)check_random(),
-                                  .group = (uint16_t)check_random(),
-                                  .form = (uint8_t)check_random(),
-                                  .hint = (uint32_t)check_random(),
                                   .portion = (uint8_t)check_random(),
                                   .epoch = check_random()};
+    for (unsigned i = 0; i < f.records; i++)
+        some_collective(&f.record[i]);
     for (unsigned i = 0; i < f.ack_words; i++)
         f.ack[i] = check_random();
     return f;
@@ -280,9 +296,8 @@ static void ut_feedback__round_trip_and_damage(void)
             CHECK_EQ(back.record[i].attached, f.record[i].attached);
             CHECK_EQ(back.record[i].view, f.record[i].view);
             CHECK_HEX(back.record[i].epoch, f.record[i].epoch);
-            CHECK_EQ(back.record[i].group, f.record[i].group);
-            CHECK_EQ(back.record[i].form, f.record[i].form);
-            CHECK_EQ(back.record[i].hint, f.record[i].hint);
+            CHECK_HEX(back.record[i].alike.all, f.record[i].alike.all);
+            CHECK_HEX(back.record[i].count, f.record[i].count);
             CHECK_EQ(back.record[i].portion, f.record[i].portion);
         }
         size_t bit = check_below(len * 8);

@@ -103,12 +103,11 @@ def test_submit__every_field_arrives(pair: tuple[rings.NativeRings, EngineSide])
     entry = engine.take()
     assert (entry.op_seq, entry.src, entry.dst, entry.count, entry.deadline_ns) == (0, 64, 128, 1000, 2**63 + 5)
     assert (entry.dtype, entry.redop, entry.mode) == (lib.UT_BFLOAT16, lib.UT_AVG, lib.UT_RELIABLE)
-    assert (entry.flags, entry.portion, entry.skipped, entry.wanted, entry.oldest_step) == (0, 0, 0, 0, 0)
-    assert entry.newest_step == 0
-    assert (entry.collective, entry.root) == (lib.UT_ALLREDUCE, 0)
+    assert (entry.flags, entry.portion, entry.skipped, entry.entries, entry.alike.all) == (0, 0, 0, 0, 0)
+    assert entry.collective == lib.UT_ALLREDUCE
     assert ours.submit(op_of(1, 64, 128, 1000, 5, BFLOAT16.code, 0, MODES["reliable"], 0, "broadcast", 2))
     entry = engine.take()
-    assert (entry.redop, entry.collective, entry.root) == (0, lib.UT_BROADCAST, 2)
+    assert (entry.redop, entry.collective, entry.alike.all) == (0, lib.UT_BROADCAST, 2)
 
 
 def test_submit__sparse_words_stand_where_the_engine_reads_them(pair: tuple[rings.NativeRings, EngineSide]) -> None:
@@ -117,7 +116,12 @@ def test_submit__sparse_words_stand_where_the_engine_reads_them(pair: tuple[ring
     op.layout = op.layout._replace(sparse=SparseCall(entries=70, group=3, form=2, hint=60))
     assert ours.submit(op)
     entry = engine.take()
-    assert (entry.wanted, entry.oldest_step, entry.newest_step) == (70, 60, 3 | 2 << 16)
+    said = entry.alike.sparse
+    assert (entry.entries, said.hint, said.group, said.form, said.none) == (70, 60, 3, 2, 0)
+    op.layout = op.layout._replace(collective=COLLECTIVES["barrier"], sparse=None, note=2**63)
+    assert ours.submit(op)
+    entry = engine.take()
+    assert (entry.entries, entry.alike.note) == (0, 2**63), "nothing of the call before is left"
 
 
 def test_lanes__a_split_op_in_all_lanes_and_its_completions_as_one() -> None:

@@ -36,8 +36,9 @@ static void call(input *in, uint8_t command, bool partial)
         if (sparse) {
             s.collective = UT_ALLREDUCE_SPARSE;
             s.flags = form & 16 ? UT_SUBMIT_RETURN : 0;
-            s.wanted = n;
-            s.newest_step = group | (uint32_t)(form & 3) << 16;
+            s.entries = n;
+            s.alike.sparse.group = group;
+            s.alike.sparse.form = form & 3;
         }
         submit(h, s);
     }

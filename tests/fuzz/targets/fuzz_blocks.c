@@ -108,8 +108,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                                   .mode = UT_BOUNDED,
                                   .flags = flags & 2 ? UT_SUBMIT_RETURN : 0,
                                   .collective = UT_ALLREDUCE_SPARSE,
-                                  .wanted = n,
-                                  .newest_step = shape.group | (uint32_t)shape.form << 16});
+                                  .entries = n,
+                                  .alike.sparse = {.group = shape.group, .form = shape.form}});
     }
     run(now + 15 * UT_MS, 0);
     ut_stats stats;

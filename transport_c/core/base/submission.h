@@ -5,7 +5,7 @@
 #ifndef UT_SUBMISSION_H
 #define UT_SUBMISSION_H
 
-#include "core/base/ut.h"
+#include "core/base/what.h"
 
 /* One request, 64 bytes. All offsets are bytes into the session's arena.
  *
@@ -13,8 +13,11 @@
  * rank on each host; `count` is that of the whole bucket. A rank gives only its own shard to an all-gather, and gets
  * only its own shard of a reduce-scatter: `src` or `dst` is where that shard lies. In place then means that it lies
  * where it belongs in the other one's bucket. An all-to-all is never in place, a broadcast always. The bucket of a
- * barrier is one byte (UT_BYTES) per host, and its `count` is no size but a note: any number that all ranks must give
- * alike. */
+ * barrier is one byte (UT_BYTES) per host, and its `count` is 0.
+ *
+ * A sparse allreduce (UT_ALLREDUCE_SPARSE): `src` is where a rank's indices lie, ascending numbers of 32 bits, and then
+ * its values, float32, `alike.sparse.group` of them for each index; `count` is that of the dense tensor that `dst`
+ * becomes. */
 typedef struct ut_submission {
     uint64_t op_seq;      /* number of this op in the job, from 0, the same on every rank */
     uint64_t src;         /* where the rank's contribution lies; element-aligned */
@@ -26,34 +29,29 @@ typedef struct ut_submission {
     uint8_t mode;         /* enum ut_mode */
     uint8_t flags;        /* UT_SUBMIT_... */
     uint8_t collective;   /* enum ut_collective */
-    uint8_t root;         /* host that a broadcast comes from; else 0 */
+    uint8_t reserved;     /* 0 */
     uint8_t portion;      /* of a call that is split (core/base/portion.h); 0: the call is one op */
     uint8_t skipped;      /* 1: no rank of the job uses the number before op_seq; else 0 */
-    /* The last three are 0 but in partial jobs and in sparse allreduces, which read them by the functions below. */
-    uint64_t wanted;      /* partial jobs: the caller takes the result of this op or of a later one */
-    uint32_t oldest_step; /* partial jobs: the trainer's own number of the oldest step in what it gives */
-    uint32_t newest_step; /* partial jobs: the number of the newest step in it */
+    /* The job says which of the two it is. */
+    union {
+        struct {                  /* in partial jobs */
+            uint64_t wanted;      /* the caller takes the result of this op or of a later one */
+            uint32_t oldest_step; /* the trainer's own number of the oldest step in what it gives */
+            uint32_t newest_step; /* the number of the newest step in it */
+        };
+        struct {              /* in all others */
+            uint64_t entries; /* of a sparse allreduce: how many the rank gives; else 0 */
+            ut_alike alike;
+        };
+    };
 } ut_submission;
+_Static_assert(sizeof(ut_submission) == 64, "a cache line");
 
-/* A sparse allreduce (UT_ALLREDUCE_SPARSE): `src` is where a rank's indices lie, ascending numbers of 32 bits, and then
- * its values, float32, a *group* of them for each index; `count` is that of the dense tensor that `dst` becomes. How
- * many entries the rank gives; what group, form of the values (enum ut_value_form) and hint all ranks must say alike:
- */
-static inline uint64_t ut_submission_entries(const ut_submission *s)
+/* What |s| says for its collective alone. All collectives of partial jobs are allreduces, which have nothing there. */
+static inline ut_alike ut_submission_alike(const ut_submission *s)
 {
-    return s->wanted;
-}
-static inline uint32_t ut_submission_hint(const ut_submission *s)
-{
-    return s->oldest_step;
-}
-static inline uint16_t ut_submission_group(const ut_submission *s)
-{
-    return (uint16_t)s->newest_step;
-}
-static inline uint8_t ut_submission_form(const ut_submission *s)
-{
-    return (uint8_t)(s->newest_step >> 16);
+    bool has = s->collective == UT_BROADCAST || s->collective == UT_BARRIER || s->collective == UT_ALLREDUCE_SPARSE;
+    return has ? s->alike : (ut_alike){0};
 }
 
 /* Whether |bytes| from |at| on lie in an arena of |arena| bytes. */

@@ -37,6 +37,19 @@ uint64_t ut_engine_next_call(void *engine, uint32_t job)
     return next;
 }
 
+/* What a collective says for itself. */
+static bool alike_valid(const ut_submission *x, uint32_t hosts)
+{
+    switch (x->collective) {
+    case UT_BROADCAST:
+        return x->entries == 0 && x->alike.all == (ut_alike){.root = x->alike.root}.all && x->alike.root < hosts;
+    case UT_BARRIER:
+        return x->entries == 0 && x->count == 0;
+    default:
+        return x->entries == 0 && x->alike.all == 0;
+    }
+}
+
 /* What a submission of another collective than allreduce may get wrong beyond the common. */
 static int check_collective(const ut_job *j, const ut_engine_session *s, const ut_submission *x)
 {
@@ -44,7 +57,7 @@ static int check_collective(const ut_job *j, const ut_engine_session *s, const u
     bool shards = x->collective != UT_BROADCAST && x->collective != UT_BARRIER;
     if (x->collective == UT_ALLREDUCE || x->collective >= UT_COLLECTIVES_END || x->mode != UT_RELIABLE || x->flags)
         return UT_ERR_ARGUMENT;
-    if (x->collective == UT_BROADCAST ? x->root >= hosts : x->root != 0)
+    if (!alike_valid(x, hosts))
         return UT_ERR_ARGUMENT;
     if (x->collective == UT_BARRIER ? x->dtype != UT_BYTES : j->world != hosts || j->config.local_ranks != 1)
         return UT_ERR_ARGUMENT; /* the ranks of a host would have to be told apart */
@@ -92,8 +105,8 @@ static int check_coded(const ut_submission *x)
 
 static int check_full(const ut_submission *x)
 {
-    bool partial = x->wanted || x->oldest_step || x->newest_step;
-    return partial || (x->flags & ~(UT_SUBMIT_AGREE | UT_SUBMIT_ADAPTIVE)) ? UT_ERR_ARGUMENT : UT_OK;
+    bool words = x->collective == UT_ALLREDUCE && (x->entries || x->alike.all);
+    return words || (x->flags & ~(UT_SUBMIT_AGREE | UT_SUBMIT_ADAPTIVE)) ? UT_ERR_ARGUMENT : UT_OK;
 }
 
 /* Where each entry of an allreduce counts. */
@@ -132,7 +145,7 @@ static int check_common(const ut_job *j, const ut_engine_session *s, const ut_su
         return UT_ERR_DTYPE;
     if (reduces ? x->redop == 0 || x->redop >= UT_REDOPS_END : x->redop != 0)
         return UT_ERR_REDOP;
-    if (x->mode == 0 || x->mode >= UT_MODES_END || x->skipped > 1 || (x->skipped && j->partial))
+    if (x->reserved || x->mode == 0 || x->mode >= UT_MODES_END || x->skipped > 1 || (x->skipped && j->partial))
         return UT_ERR_ARGUMENT;
     if (x->portion && (j->partial || x->collective != UT_ALLREDUCE || !ut_portion_valid(x->portion)))
         return UT_ERR_ARGUMENT;
@@ -151,7 +164,7 @@ static int check_submission(const ut_job *j, const ut_engine_session *s, const u
     error = !j->partial ? check_full(x) : j->partial->coded ? check_coded(x) : check_partial(x);
     if (error)
         return error;
-    return x->collective != UT_ALLREDUCE || x->root ? check_collective(j, s, x) : check_dense(j, s, x);
+    return x->collective != UT_ALLREDUCE ? check_collective(j, s, x) : check_dense(j, s, x);
 }
 
 static void refuse(ut_engine *e, uint32_t session, const ut_submission *x, int error)

@@ -60,15 +60,13 @@ ut_op *ut_op_gather(ut_job *j, const ut_submission *s, ut_ns now)
     op->variant = ut_variant_of(s->collective);
     op->what.told = s->collective;
     op->what.collective = op->variant ? UT_ALLREDUCE : s->collective;
-    op->what.group = op->what.form = 0;
-    op->what.hint = 0;
-    op->what.root = s->root;
+    op->what.alike = ut_submission_alike(s);
     op->what.portion = s->portion;
     op->what.agree = s->flags & UT_SUBMIT_AGREE;
-    op->what.count = s->count;
+    op->what.count = s->collective == UT_BARRIER ? j->config.hosts : s->count;
     op->what.element = ut_dtype_bytes(s->dtype);
     op->what.acc_element = ut_dtype_acc_bytes(s->dtype);
-    op->what.bytes = (s->collective == UT_BARRIER ? j->config.hosts : s->count) * op->what.element;
+    op->what.bytes = op->what.count * op->what.element;
     op->what.timed = op->what.bytes;
     if (op->variant)
         op->variant->gather(op, s);

@@ -23,26 +23,30 @@ void ut_op_desync(ut_job *j, ut_op *op, uint32_t host, unsigned field, uint64_t 
 
 bool ut_op_agrees(ut_job *j, ut_op *op, uint32_t host, const ut_record *theirs, ut_ns now)
 {
-    struct {
+    enum { EVERY = UINT8_MAX };
+    const ut_alike *here = &op->what.alike, *there = &theirs->alike;
+    const struct {
+        uint8_t of; /* enum ut_collective whose calls alone say it; EVERY: all do */
         uint8_t field;
         uint64_t here, there;
     } rows[] = {
-        {UT_FIELD_COLLECTIVE, op->what.told, theirs->collective},
-        {UT_FIELD_ROOT, op->what.root, theirs->root},
-        {UT_FIELD_DTYPE, op->what.dtype, theirs->dtype},
-        {UT_FIELD_REDOP, op->what.redop, theirs->redop},
-        {UT_FIELD_SPLIT, op->what.portion, theirs->portion},
-        {UT_FIELD_COUNT, op->what.count, theirs->count},
-        {UT_FIELD_MODE, op->what.mode, theirs->mode},
-        {UT_FIELD_AGREE, op->what.agree, theirs->agree},
-        {UT_FIELD_ALGORITHM, ut_job_algorithm(j), theirs->algorithm},
-        {UT_FIELD_DIVISOR, op->what.by_world, !!(theirs->submitted & UT_SUBMIT_WORLD)},
-        {UT_FIELD_GROUP, op->what.group, theirs->group},
-        {UT_FIELD_FORM, op->what.form, theirs->form},
-        {UT_FIELD_HINT, op->what.hint, theirs->hint},
+        {EVERY, UT_FIELD_COLLECTIVE, op->what.told, theirs->collective},
+        {UT_BROADCAST, UT_FIELD_ROOT, here->root, there->root},
+        {EVERY, UT_FIELD_DTYPE, op->what.dtype, theirs->dtype},
+        {EVERY, UT_FIELD_REDOP, op->what.redop, theirs->redop},
+        {EVERY, UT_FIELD_SPLIT, op->what.portion, theirs->portion},
+        {EVERY, UT_FIELD_COUNT, ut_op_told_count(&op->what), theirs->count},
+        {UT_BARRIER, UT_FIELD_COUNT, here->note, there->note},
+        {EVERY, UT_FIELD_MODE, op->what.mode, theirs->mode},
+        {EVERY, UT_FIELD_AGREE, op->what.agree, theirs->agree},
+        {EVERY, UT_FIELD_ALGORITHM, ut_job_algorithm(j), theirs->algorithm},
+        {EVERY, UT_FIELD_DIVISOR, op->what.by_world, !!(theirs->submitted & UT_SUBMIT_WORLD)},
+        {UT_ALLREDUCE_SPARSE, UT_FIELD_GROUP, here->sparse.group, there->sparse.group},
+        {UT_ALLREDUCE_SPARSE, UT_FIELD_FORM, here->sparse.form, there->sparse.form},
+        {UT_ALLREDUCE_SPARSE, UT_FIELD_HINT, here->sparse.hint, there->sparse.hint},
     };
     for (unsigned i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (rows[i].here != rows[i].there) {
+        if ((rows[i].of == EVERY || rows[i].of == op->what.told) && rows[i].here != rows[i].there) {
             ut_op_desync(j, op, host, rows[i].field, rows[i].here, rows[i].there, now);
             return false;
         }
@@ -52,19 +56,15 @@ bool ut_op_agrees(ut_job *j, ut_op *op, uint32_t host, const ut_record *theirs, 
 /* Ranks of one host that disagree are a desync too: the host itself is the culprit. */
 bool ut_op_agrees_here(ut_job *j, ut_op *op, const ut_submission *s, ut_ns now)
 {
-    bool sparse = s->collective == UT_ALLREDUCE_SPARSE;
     ut_record theirs = {.count = s->count,
                         .dtype = s->dtype,
                         .redop = s->redop,
                         .mode = s->mode,
                         .collective = s->collective,
-                        .root = s->root,
                         .algorithm = (uint8_t)ut_job_algorithm(j),
                         .agree = s->flags & UT_SUBMIT_AGREE,
                         .submitted = s->flags & UT_SUBMIT_WORLD,
                         .portion = s->portion,
-                        .group = sparse ? ut_submission_group(s) : 0,
-                        .form = sparse ? ut_submission_form(s) : 0,
-                        .hint = sparse ? ut_submission_hint(s) : 0};
+                        .alike = ut_submission_alike(s)};
     return ut_op_agrees(j, op, j->config.self, &theirs, now);
 }

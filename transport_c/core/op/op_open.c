@@ -151,8 +151,9 @@ static void plan(ut_job *j, ut_op *op, ut_ns now)
         ut_schedule_build(&op->plan.schedule, ut_job_algorithm(j), j->config.hosts, j->config.self, op->plan.incast,
                           op->seq, op->plan.owners, op->what.count, op->what.element);
     else
-        ut_schedule_shard(&op->plan.schedule, op->what.collective, op->what.root, j->config.hosts, j->config.self,
-                          op->plan.incast, op->what.bytes / op->what.element, op->what.element);
+        ut_schedule_shard(&op->plan.schedule, op->what.collective,
+                          op->what.collective == UT_BROADCAST ? op->what.alike.root : 0, j->config.hosts,
+                          j->config.self, op->plan.incast, op->what.bytes / op->what.element, op->what.element);
     place_buffers(j, op);
 }
 

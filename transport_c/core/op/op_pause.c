@@ -27,7 +27,7 @@ uint32_t ut_job_unsettled(const ut_job *j)
 bool ut_op_awaits(const ut_job *j, const ut_op *op, uint32_t host)
 {
     return (j->awaited & ut_bit(host)) && op->state == UT_OP_RUNNING && op->what.mode == UT_RELIABLE &&
-           op->plan.schedule.direct && op->what.group == 0;
+           op->plan.schedule.direct && !op->variant;
 }
 
 /* Its own ranks have it from |host|'s former life: in place of what they gave for that shard stands the result. */

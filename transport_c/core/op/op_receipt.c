@@ -131,7 +131,7 @@ void ut_op_receipt(const ut_job *j, const ut_op *op, ut_ns now, ut_receipt *r)
     find_status(j, op, r);
     if (op->what.collective != UT_ALLREDUCE && r->status == UT_COMPLETE)
         r->full_mask = r->any_mask =
-            op->what.collective == UT_BROADCAST ? ut_bit(op->what.root) : ut_bits_below(j->config.hosts);
+            op->what.collective == UT_BROADCAST ? ut_bit(op->what.alike.root) : ut_bits_below(j->config.hosts);
     find_culprit(op, &f, r);
     assert(!(r->full_mask & ~r->any_mask));
     assert(r->status != UT_COMPLETE || (r->bytes_missing == 0 && r->error == UT_OK));

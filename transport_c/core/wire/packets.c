@@ -202,9 +202,10 @@ int ut_grant_decode(ut_grant *ret, const uint8_t *packet, size_t len, enum ut_ch
 static void put_record(uint8_t *p, const ut_record *r)
 {
     put64(p, r->op_seq);
-    put64(p + 8, r->count);
+    const bool sparse = r->collective == UT_ALLREDUCE_SPARSE;
+    put64(p + 8, r->collective == UT_BARRIER ? r->alike.note : r->count);
     p[16] = r->dtype;
-    p[17] = r->collective == UT_BROADCAST ? r->root : r->redop;
+    p[17] = r->collective == UT_BROADCAST ? (uint8_t)r->alike.root : r->redop;
     p[18] = r->mode;
     p[19] = r->flags;
     put16(p + 20, r->weight);
@@ -222,17 +223,30 @@ static void put_record(uint8_t *p, const ut_record *r)
     p[59] = r->submitted;
     put16(p + 60, r->attached);
     put16(p + 62, r->view);
-    put16(p + 64, r->group);
-    p[66] = r->form;
+    put16(p + 64, sparse ? r->alike.sparse.group : 0);
+    p[66] = sparse ? r->alike.sparse.form : 0;
     p[67] = r->portion;
-    put32(p + 68, r->hint);
+    put32(p + 68, sparse ? r->alike.sparse.hint : 0);
     put64(p + 72, r->epoch);
+}
+
+static ut_alike get_alike(const uint8_t *p, unsigned collective)
+{
+    switch (collective) {
+    case UT_BROADCAST:
+        return (ut_alike){.root = p[17]};
+    case UT_BARRIER:
+        return (ut_alike){.note = get64(p + 8)};
+    case UT_ALLREDUCE_SPARSE:
+        return (ut_alike){.sparse = {.hint = get32(p + 68), .group = get16(p + 64), .form = p[66]}};
+    default:
+        return (ut_alike){0};
+    }
 }
 
 static void get_record(const uint8_t *p, ut_record *r)
 {
     r->op_seq = get64(p);
-    r->count = get64(p + 8);
     r->dtype = p[16];
     r->mode = p[18];
     r->flags = p[19];
@@ -242,7 +256,8 @@ static void get_record(const uint8_t *p, ut_record *r)
     r->collective = p[23] >> 1 & 7;
     r->algorithm = p[23] >> 4;
     r->redop = r->collective == UT_BROADCAST ? 0 : p[17];
-    r->root = r->collective == UT_BROADCAST ? p[17] : 0;
+    r->count = r->collective == UT_BARRIER ? 0 : get64(p + 8);
+    r->alike = get_alike(p, r->collective);
     r->time_left_us = get32(p + 24);
     r->digest = get32(p + 28);
     r->full_mask = get64(p + 32);
@@ -255,10 +270,7 @@ static void get_record(const uint8_t *p, ut_record *r)
     r->submitted = p[59];
     r->attached = get16(p + 60);
     r->view = get16(p + 62);
-    r->group = get16(p + 64);
-    r->form = p[66];
     r->portion = p[67];
-    r->hint = get32(p + 68);
     r->epoch = get64(p + 72);
 }
 

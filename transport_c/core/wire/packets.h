@@ -7,7 +7,7 @@
 #ifndef UT_WIRE_H
 #define UT_WIRE_H
 
-#include "core/base/ut.h"
+#include "core/base/what.h"
 
 enum {
     UT_WIRE_VERSION = 4,
@@ -100,7 +100,6 @@ typedef struct ut_record {
     uint8_t agree;     /* 1: submitted with UT_SUBMIT_AGREE */
     uint8_t algorithm; /* enum ut_algorithm */
     uint8_t collective;           /* enum ut_collective */
-    uint8_t root;                 /* root host of a broadcast, whose `redop` is 0; else 0 */
     uint32_t time_left_us;        /* UINT32_MAX for no end */
     uint32_t digest;              /* digest of the sender's result */
     uint64_t full_mask, any_mask; /* masks of hosts; with `field`, the two values that differ */
@@ -114,13 +113,9 @@ typedef struct ut_record {
     uint8_t submitted;    /* UT_SUBMIT_WORLD and UT_SUBMIT_ADAPTIVE, if it was given with them, and UT_RECORD_ENOUGH */
     uint16_t attached;    /* of all jobs: mask of the ranks of the sender's host whose trainer has not left */
     uint16_t view;        /* of all jobs: the tag of the sender's data */
-    /* Sparse collectives, else 0 (PROTOCOL.md, Room for what comes): elements that share an index, the form of the
-     * values, and how many values are expected. */
-    uint16_t group;
-    uint8_t form;
-    uint32_t hint;
-    uint8_t portion; /* of a call that is split (core/base/portion.h); else 0 */
-    uint64_t epoch;  /* id of the epoch under which the sender opened the op, see core/epoch/epoch.h */
+    uint8_t portion;      /* of a call that is split (core/base/portion.h); else 0 */
+    uint64_t epoch;       /* id of the epoch under which the sender opened the op, see core/epoch/epoch.h */
+    ut_alike alike;       /* PROTOCOL.md, Room for what comes */
 } ut_record;
 
 typedef struct ut_feedback {

@@ -10,7 +10,8 @@
 
 static ut_block_shape tensor_of(const ut_op *op)
 {
-    return (ut_block_shape){.units = ut_op_sparse(op)->units, .group = op->what.group, .form = op->what.form};
+    return (ut_block_shape){
+        .units = ut_op_sparse(op)->units, .group = op->what.alike.sparse.group, .form = op->what.alike.sparse.form};
 }
 
 uint32_t ut_op_sparse_granules(const ut_job *j, const ut_op *op)
@@ -21,7 +22,7 @@ uint32_t ut_op_sparse_granules(const ut_job *j, const ut_op *op)
 
 static ut_entries entries_of(const ut_submission *s, const uint8_t *src)
 {
-    uint32_t n = (uint32_t)ut_submission_entries(s);
+    uint32_t n = (uint32_t)s->entries;
     return (ut_entries){.names = src, .values = src + 4 * (size_t)n, .n = n};
 }
 
@@ -53,7 +54,8 @@ static void start_call(ut_op *op, const ut_call *call)
 static bool find_scale(ut_job *j, ut_op *op)
 {
     ut_sparse *p = ut_op_sparse(op);
-    uint64_t values = op->what.form == UT_VALUE_FLOAT8 ? (uint64_t)p->given.n * op->what.group : 0;
+    uint64_t values =
+        op->what.alike.sparse.form == UT_VALUE_FLOAT8 ? (uint64_t)p->given.n * op->what.alike.sparse.group : 0;
     if (!measure(j->host->turn, op->what.bytes, p->given.values, values, &p->measured, &p->most))
         return false;
     p->scale = ut_float8_scale(p->most);
@@ -90,7 +92,7 @@ static bool look(ut_job *j, ut_op *op)
             p->given.n = p->given.next;
         }
     }
-    p->values = (uint64_t)p->given.n * op->what.group;
+    p->values = (uint64_t)p->given.n * op->what.alike.sparse.group;
     return true;
 }
 
@@ -100,7 +102,7 @@ static bool add_up(ut_job *j, ut_op *op)
 {
     ut_sparse *p = ut_op_sparse(op);
     ut_block_shape tensor = tensor_of(op);
-    uint64_t each = 4 + 4 * (uint64_t)op->what.group;
+    uint64_t each = 4 + 4 * (uint64_t)op->what.alike.sparse.group;
     for (; op->work.index == 0 && op->work.at < op->what.bytes;) {
         uint64_t some = ut_work_take(j->host->turn, op->what.bytes, op->what.bytes - op->work.at);
         if (some == 0)
@@ -129,7 +131,7 @@ static bool add_up(ut_job *j, ut_op *op)
                 break;
             }
         }
-        p->values += (uint64_t)p->given.next * op->what.group;
+        p->values += (uint64_t)p->given.next * op->what.alike.sparse.group;
         p->together += p->most;
     }
     if (op->local.calls > 1) /* the largest magnitude that the ranks may have together */
@@ -154,7 +156,7 @@ static bool return_call(ut_job *j, ut_op *op, const ut_call *call)
 {
     const ut_sparse *p = ut_op_sparse(op);
     ut_entries e = entries_of(&call->submission, call->src);
-    uint32_t row = 4 * (uint32_t)op->what.group, each = ut_granule_units(op->what.group);
+    uint32_t row = 4 * (uint32_t)op->what.alike.sparse.group, each = ut_granule_units(op->what.alike.sparse.group);
     /* Both lie in one arena. */
     uint8_t *values = call->dst - call->submission.dst + call->submission.src + 4 * (size_t)e.n;
     while (op->work.at < e.n) {
@@ -192,9 +194,9 @@ bool ut_sparse_own(ut_work *turn, ut_waiting *w)
 {
     const ut_submission *s = &w->submission;
     ut_entries e = entries_of(s, w->src);
-    ut_block_shape tensor = {.units = (uint32_t)(s->count / ut_submission_group(s)),
-                             .group = ut_submission_group(s),
-                             .form = ut_submission_form(s)};
+    ut_block_shape tensor = {.units = (uint32_t)(s->count / s->alike.sparse.group),
+                             .group = s->alike.sparse.group,
+                             .form = s->alike.sparse.form};
     uint64_t bytes = s->count * sizeof(float), each = 4 + 4 * (uint64_t)tensor.group;
     uint64_t values = tensor.form == UT_VALUE_FLOAT8 ? (uint64_t)e.n * tensor.group : 0;
     if (w->copied < values && !measure(turn, bytes, e.values, values, &w->copied, &w->most))

@@ -10,7 +10,7 @@
 /* What is sparse travels so; see variant.c for what fits. */
 static bool fits(const ut_op_what *what, uint32_t hosts, unsigned algorithm)
 {
-    return what->group && what->bytes && hosts > 1 && algorithm == UT_TAR;
+    return what->told == UT_ALLREDUCE_SPARSE && what->bytes && hosts > 1 && algorithm == UT_TAR;
 }
 
 /* The own chunk begins as what this host gives of it: the bytes are cleared, then entries are added. */

@@ -31,9 +31,9 @@ static uint64_t encoded(const ut_job_config *config, uint32_t payload)
 /* Numbers that are out of their ranges, whatever the others are. */
 static int check_words(const ut_submission *s)
 {
-    uint32_t group = ut_submission_group(s), form = ut_submission_form(s);
-    if (s->root || group == 0 || group > UT_BLOCK_GROUP_MAX || form >= UT_VALUE_FORMS_END || s->newest_step >> 24 ||
-        (s->flags & ~(UT_SUBMIT_AGREE | UT_SUBMIT_ADAPTIVE | UT_SUBMIT_RETURN)))
+    uint32_t group = s->alike.sparse.group;
+    if (group == 0 || group > UT_BLOCK_GROUP_MAX || s->alike.sparse.form >= UT_VALUE_FORMS_END ||
+        s->alike.sparse.none || (s->flags & ~(UT_SUBMIT_AGREE | UT_SUBMIT_ADAPTIVE | UT_SUBMIT_RETURN)))
         return UT_ERR_ARGUMENT;
     if (s->dtype != UT_FLOAT32)
         return UT_ERR_DTYPE;
@@ -43,7 +43,7 @@ static int check_words(const ut_submission *s)
 /* What lies where. */
 static int check_memory(uint64_t arena, const ut_submission *s)
 {
-    uint64_t src = ut_submission_entries(s) * 4 * (1 + ut_submission_group(s)), bytes = s->count * sizeof(float);
+    uint64_t src = s->entries * 4 * (1 + s->alike.sparse.group), bytes = s->count * sizeof(float);
     if (!ut_lies_inside(s->src, src, arena) || !ut_lies_inside(s->dst, bytes, arena) || s->src % 4 || s->dst % 4)
         return UT_ERR_RANGE;
     return src == 0 || bytes == 0 || s->src >= s->dst + bytes || s->dst >= s->src + src ? UT_OK : UT_ERR_RANGE;
@@ -61,12 +61,12 @@ static int check(const ut_job *j, uint64_t arena, const ut_submission *s)
         return error;
     if (s->count > most / sizeof(float))
         return UT_ERR_TOO_LARGE;
-    uint32_t group = ut_submission_group(s);
+    uint32_t group = s->alike.sparse.group;
     uint64_t units = s->count / group;
-    if (s->count % group || ut_submission_entries(s) > units)
+    if (s->count % group || s->entries > units)
         return UT_ERR_ARGUMENT;
     if (units && hosts > 1 &&
-        !ut_sparse_granules((uint32_t)units, group, ut_submission_form(s), j->payload, hosts,
+        !ut_sparse_granules((uint32_t)units, group, s->alike.sparse.form, j->payload, hosts,
                             encoded(&j->config, j->payload)))
         return UT_ERR_TOO_LARGE;
     return check_memory(arena, s);
@@ -76,10 +76,9 @@ static void gather(ut_op *op, const ut_submission *s)
 {
     ut_sparse *p = ut_op_sparse(op);
     assert(p);
-    op->what.group = p->group = ut_submission_group(s);
-    op->what.form = p->form = ut_submission_form(s);
-    op->what.hint = ut_submission_hint(s);
-    op->what.timed = UT_TIMED_APART | (8ULL * op->what.hint);
+    p->group = s->alike.sparse.group;
+    p->form = s->alike.sparse.form;
+    op->what.timed = UT_TIMED_APART | (8ULL * s->alike.sparse.hint);
     p->units = (uint32_t)(s->count / p->group);
 }
 

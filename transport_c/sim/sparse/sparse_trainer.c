@@ -30,7 +30,7 @@ static uint64_t fill_light(const sim_world *w, const sim_rank *r, const sim_op *
 
 static uint64_t source_bytes(const ut_submission *e)
 {
-    return ut_submission_entries(e) * 4 * (1 + (uint64_t)ut_submission_group(e));
+    return e->entries * 4 * (1 + (uint64_t)e->alike.sparse.group);
 }
 
 static uint64_t fill(sim_world *w, sim_rank *r, const sim_ask *ask, ut_submission *e)
@@ -80,10 +80,11 @@ void sim_sparse_ask(sim_world *w, sim_rank *r, sim_ask *ask)
     const sim_op *op = &ask->as;
     ut_submission *e = &ask->entry;
     bool light = w->plan.light;
-    e->wanted = light ? fill_light(w, r, op, e) : fill(w, r, ask, e);
+    e->entries = light ? fill_light(w, r, op, e) : fill(w, r, ask, e);
     e->collective = UT_ALLREDUCE_SPARSE;
-    e->oldest_step = (uint32_t)(op->count / op->group * op->sparse_ppm / 1000000) + op->hint_off;
-    e->newest_step = op->group | (uint32_t)op->form << 16;
+    e->alike.sparse.hint = (uint32_t)(op->count / op->group * op->sparse_ppm / 1000000) + op->hint_off;
+    e->alike.sparse.group = op->group;
+    e->alike.sparse.form = op->form;
     if (!light && sim_mix(w->seed ^ e->op_seq << 16 ^ r->index) & 1) /* drawn apart: worlds stay as they were */
         e->flags |= UT_SUBMIT_RETURN;
     if (!light)
@@ -99,7 +100,7 @@ static void check_margin(sim_world *w, const sim_rank *r, const ut_submission *e
     sim_fail(w, "O5 bounded memory", r->host,
              "op_seq %" PRIu64 " wrote byte %" PRIu64 " of the arena; %" PRIu64 " entries at %" PRIu64 ", dst %" PRIu64
              ", %" PRIu64 " elements",
-             e->op_seq, from, ut_submission_entries(e), e->src, e->dst, e->count);
+             e->op_seq, from, e->entries, e->src, e->dst, e->count);
 }
 
 void sim_sparse_check_arena(sim_world *w, const sim_rank *r, const sim_ask *ask)
@@ -115,7 +116,7 @@ void sim_sparse_check_arena(sim_world *w, const sim_rank *r, const sim_ask *ask)
     uint64_t n = sim_entries_fill(&code, r->index, entries);
     /* Of what may be returned sparse_read.c looks at the values. */
     uint64_t fixed = e->flags & UT_SUBMIT_RETURN ? 4 * n : source_bytes(e);
-    bool same = n == ut_submission_entries(e) && memcmp(entries, r->arena + e->src, fixed) == 0;
+    bool same = n == e->entries && memcmp(entries, r->arena + e->src, fixed) == 0;
     free(entries);
     if (!same)
         sim_fail(w, "O5 bounded memory", r->host, "op_seq %" PRIu64 " changed its source", e->op_seq);

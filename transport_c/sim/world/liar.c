@@ -104,6 +104,27 @@ static void lie_of_acks(sim_rng *rng, ut_feedback *f)
     }
 }
 
+/* Its number stays what it was, a note or a count; what the true collective says for itself goes. */
+static void lie_of_collective(sim_rng *rng, ut_record *r)
+{
+    uint8_t to = (uint8_t)sim_below(rng, 8);
+    uint64_t number = r->collective == UT_BARRIER ? r->alike.note : r->count;
+    if (to == r->collective)
+        return;
+    r->collective = to;
+    r->count = to == UT_BARRIER ? 0 : number;
+    r->alike = (ut_alike){.note = to == UT_BARRIER ? number : 0};
+}
+
+/* Only a broadcast says a root. */
+static void lie_of_root(sim_rng *rng, ut_record *r)
+{
+    uint8_t root = r->collective == UT_BROADCAST ? (uint8_t)r->alike.root : 0;
+    LIE(rng, root);
+    if (r->collective == UT_BROADCAST)
+        r->alike.root = root;
+}
+
 static void lie_of_which_op(sim_rng *rng, ut_record *r)
 {
     switch (sim_below(rng, 9)) {
@@ -111,7 +132,7 @@ static void lie_of_which_op(sim_rng *rng, ut_record *r)
         LIE(rng, r->op_seq);
         break;
     case 1:
-        LIE(rng, r->count);
+        LIE(rng, *(r->collective == UT_BARRIER ? &r->alike.note : &r->count));
         break;
     case 2:
         LIE(rng, r->dtype);
@@ -123,7 +144,7 @@ static void lie_of_which_op(sim_rng *rng, ut_record *r)
         LIE(rng, r->mode);
         break;
     case 5:
-        r->collective = (uint8_t)sim_below(rng, 8);
+        lie_of_collective(rng, r);
         break;
     case 6:
         r->algorithm = (uint8_t)sim_below(rng, 16);
@@ -132,7 +153,7 @@ static void lie_of_which_op(sim_rng *rng, ut_record *r)
         r->agree = !r->agree;
         break;
     default:
-        LIE(rng, r->root);
+        lie_of_root(rng, r);
     }
 }
 

@@ -329,15 +329,18 @@ static void submit(sim_world *w, sim_rank *r)
     ask.entry = (ut_submission){.op_seq = seq,
                                 .src = src,
                                 .dst = dst,
-                                .count = op.count,
+                                .count = op.collective == UT_BARRIER ? 0 : op.count,
                                 .deadline_ns = ask.deadline,
                                 .dtype = op.dtype,
                                 .redop = ut_op_reduces(op.collective) ? op.redop : 0,
                                 .collective = op.collective,
-                                .root = op.root,
                                 .mode = op.mode,
                                 .flags = op.agree ? UT_SUBMIT_AGREE : 0};
-    if (sim_is_sparse(&op))
+    if (op.collective == UT_BROADCAST)
+        ask.entry.alike.root = op.root;
+    else if (op.collective == UT_BARRIER)
+        ask.entry.alike.note = op.count;
+    else if (sim_is_sparse(&op))
         sim_sparse_ask(w, r, &ask);
     if (w->faults && r->out + 1 < SIM_AHEAD && sim_chance(rng, w->plan.bad_submission) &&
         op.collective == UT_ALLREDUCE && submit_badly(w, r, &ask)) {
