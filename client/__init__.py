@@ -138,4 +138,5 @@ def _who_has(name: str) -> str:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    ours = {name for name, value in globals().items() if getattr(value, "__name__", "").startswith(f"{__name__}.")}
+    return sorted({*__all__, *ours, *(name for name in globals() if name.startswith("__")), "__version__"})

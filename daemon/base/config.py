@@ -399,11 +399,31 @@ def _read(file: Path) -> dict[str, Any]:
         raise StartupError(f"{file}: {error.strerror}") from None
 
 
+# What pydantic says of values, and what we say.
+_PYDANTIC = {
+    "Input should be ": "allowed: ",
+    "less than or equal to": "at most",
+    "greater than or equal to": "at least",
+}
+_ALLOWED = {
+    "model_type": "a table",
+    "int_parsing": "a whole number",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_parsing": "a number",
+    "bool_parsing": "true or false",
+    "bool_type": "true or false",
+    "string_type": "text",
+    "path_type": "a path",
+}
+
+
 def _sentence(merged: _Merged, error: Mapping[str, Any]) -> str:
     key = tuple(str(part) for part in error["loc"])
-    message = str(error["msg"]).removeprefix("Value error, ").replace("Input should be ", "allowed: ")
-    if error["type"] == "model_type":
-        message = "allowed: a table"
+    message = str(error["msg"]).removeprefix("Value error, ")
+    for theirs, ours in _PYDANTIC.items():
+        message = message.replace(theirs, ours)
+    message = f"allowed: {allowed}" if (allowed := _ALLOWED.get(error["type"])) else message
     if not key:
         named = next((k for k in merged.origin if message.startswith(f"{'.'.join(k)} = ")), None)
         return f"{merged.origin[named]}: {message}" if named else message

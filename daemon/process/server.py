@@ -407,7 +407,7 @@ class Daemon:
 
     def _log_start(self) -> None:
         info = self.engine.info
-        log.info("limits %s", " ".join(f"{name}={value}" for name, value in self.config.limits_in_force().items()))
+        log.debug("limits %s", " ".join(f"{name}={value}" for name, value in self.config.limits_in_force().items()))
         if not self.config.bind:
             log.info("no peers: `bind` is not set, this daemon serves jobs of this host alone")
         elif self.config.insecure:

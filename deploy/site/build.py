@@ -136,6 +136,8 @@ def outside(page: Path) -> list[str]:
 
 def main() -> None:
     """Builds and checks the site."""
+    if len(sys.argv) != 2:
+        sys.exit("usage: python deploy/site/build.py FOLDER   (`make docs` builds it in build/docs)")
     folder = Path(sys.argv[1]).resolve()
     for old in ("source", "site", "python"):
         shutil.rmtree(folder / old, ignore_errors=True)
