@@ -115,7 +115,7 @@ typedef struct ut_record {
     uint16_t view;        /* of all jobs: the tag of the sender's data */
     uint8_t portion;      /* of a call that is split (core/base/portion.h); else 0 */
     uint64_t epoch;       /* id of the epoch under which the sender opened the op, see core/epoch/epoch.h */
-    ut_alike alike;       /* PROTOCOL.md, Room for what comes */
+    ut_alike alike;       /* what the record's collective says beyond others, by collective */
 } ut_record;
 
 typedef struct ut_feedback {
