@@ -43,27 +43,28 @@ PACKETS = [
         payload="0100000000000000",
     ),
     Golden(
-        "feedback__first_grant_and_question",
-        "42 01 00 00 00000009 00000001 e6088ce7 0000000000010000 0000000000000000 0000000000000000 0000000000000000"
-        " 00000000 00000000 00000000 ffffffff 00000000 00 00 0000",
-        dict(kind=2, flags=1, record_count=0, incast=0, connection=9, number=1, checksum=0xE6088CE7, grant=65536,
+        "feedback__first_grant",
+        "42 00 00 00 00000009 00000001 d4f5fe41 0000000000010000 0000000000000000 0000000000000000 0000000000000000"
+        " 00000000 00000000 00000000 ffffffff 00000000 00 00 0000 00000001 00000000",
+        dict(kind=2, flags=0, record_count=0, incast=0, connection=9, number=1, checksum=0xD4F5FE41, grant=65536,
              received=0, receive_floor=0, send_floor=0, highest=0, marked=0, drops=0, echo_us=2**32 - 1, hold_us=0,
-             word_count=0, missed=0),
+             word_count=0, missed=0, state=1, state_seen=0),
     ),
     Golden(
         "feedback__two_ops_and_two_words",
-        "42 00 02 03 deadbeef 80000000 b27960d5 0123456789abcdef 0000000100000002 0000000000000005 0000000000000004"
-        " 00000041 00000011 00000022 00abcdef 000003e8 00 02 1234"
-        "  0000000000000005 0000000000640000 01 02 01 31 0004 0011 0003d090 cafe0123 0000000000000007 000000000000000f"
+        "42 00 02 03 deadbeef 80000000 2232ed14 0123456789abcdef 0000000100000002 0000000000000005 0000000000000004"
+        " 00000041 00000011 00000022 00abcdef 000003e8 00 02 1234 01020304 fffffffe"
+        "  0000000000000005 0000000000640000 01 02 01 30 0004 0011 0003d090 cafe0123 0000000000000007 000000000000000f"
         "   0000 0000 00000000 0000 00 00 0000 0002 0000 00 00 00000000 1122334455660002"
         "  ffffffff00000006 0000000000000000 06 05 03 0e 0001 0040 ffffffff 00000000 0000000000000000 0000000000000000"
         "   0000 0000 00000000 0000 00 00 0000 0000 0000 00 00 00000000 0000000000000000"
         "  8000000000000003 0000000000000001",
-        dict(kind=2, flags=0, record_count=2, incast=3, connection=0xDEADBEEF, number=2**31, checksum=0xB27960D5,
+        dict(kind=2, flags=0, record_count=2, incast=3, connection=0xDEADBEEF, number=2**31, checksum=0x2232ED14,
              grant=0x0123456789ABCDEF, received=0x100000002, receive_floor=5, send_floor=4, highest=65, marked=17,
-             drops=34, echo_us=0xABCDEF, hold_us=1000, word_count=2, missed=0x1234),
+             drops=34, echo_us=0xABCDEF, hold_us=1000, word_count=2, missed=0x1234,
+             state=0x1020304, state_seen=0xFFFFFFFE),
         records=(
-            dict(op_seq=5, count=6553600, dtype=1, reduction=2, mode=1, flags=0x31, weight=4, algorithm=1,
+            dict(op_seq=5, count=6553600, dtype=1, reduction=2, mode=1, flags=0x30, weight=4, algorithm=1,
                  collective=0, agree=1,
                  left_us=250000, digest=0xCAFE0123, full_mask=7, any_mask=15, view=2, epoch=0x1122334455660002),
             dict(op_seq=0xFFFFFFFF00000006, count=0, dtype=6, reduction=5, mode=3, flags=0x0E, weight=1,
@@ -74,17 +75,17 @@ PACKETS = [
     ),
     Golden(
         "feedback__a_broadcast_and_an_all_gather_that_failed",
-        "42 00 02 01 00000011 00000002 e69a04be 0000000000020000 0000000000000400 0000000000000009 0000000000000008"
-        " 00000003 00000000 00000000 ffffffff 00000000 00 00 0000"
-        "  0000000000000009 00000000000003e9 07 05 03 01 0001 0016 ffffffff 00000000 0000000000000000 0000000000000000"
+        "42 00 02 01 00000011 00000002 cd96b702 0000000000020000 0000000000000400 0000000000000009 0000000000000008"
+        " 00000003 00000000 00000000 ffffffff 00000000 00 00 0000 00000007 00000006"
+        "  0000000000000009 00000000000003e9 07 05 03 00 0001 0016 ffffffff 00000000 0000000000000000 0000000000000000"
         "   0000 0000 00000000 0000 00 00 0000 0000 0000 00 00 00000000 0000000000000000"
         "  000000000000000a 0000000000000040 05 00 03 0e 0001 0714 0000c350 00000000 0000000000000002 0000000000000005"
         "   0000 0000 00000000 0000 00 00 0000 0000 0000 00 00 00000000 0000000000000000",
-        dict(kind=2, flags=0, record_count=2, incast=1, connection=17, number=2, checksum=0xE69A04BE, grant=131072,
+        dict(kind=2, flags=0, record_count=2, incast=1, connection=17, number=2, checksum=0xCD96B702, grant=131072,
              received=1024, receive_floor=9, send_floor=8, highest=3, marked=0, drops=0, echo_us=2**32 - 1, hold_us=0,
-             word_count=0, missed=0),
+             word_count=0, missed=0, state=7, state_seen=6),
         records=(
-            dict(op_seq=9, count=1001, dtype=7, reduction=5, mode=3, flags=1, weight=1, field=0, algorithm=1,
+            dict(op_seq=9, count=1001, dtype=7, reduction=5, mode=3, flags=0, weight=1, field=0, algorithm=1,
                  collective=3, agree=0, left_us=2**32 - 1, digest=0, full_mask=0, any_mask=0),
             dict(op_seq=10, count=64, dtype=5, reduction=0, mode=3, flags=0x0E, weight=1, field=7, algorithm=1,
                  collective=2, agree=0, left_us=50000, digest=0, full_mask=2, any_mask=5),
@@ -92,17 +93,17 @@ PACKETS = [
     ),
     Golden(
         "feedback__an_op_of_a_partial_job_and_who_is_ready_for_the_next",
-        "42 00 02 02 00000012 00000003 2bd9a057 0000000000020000 0000000000000400 0000000000000009 0000000000000008"
-        " 00000003 00000000 00000000 ffffffff 00000000 00 00 0000"
-        "  0000000000000008 0000000000100000 01 02 01 51 0003 0010 0000c350 00000000 0000000000000005 0000000000000007"
+        "42 00 02 02 00000012 00000003 c2629df8 0000000000020000 0000000000000400 0000000000000009 0000000000000008"
+        " 00000003 00000000 00000000 ffffffff 00000000 00 00 0000 0000000c 0000000b"
+        "  0000000000000008 0000000000100000 01 02 01 50 0003 0010 0000c350 00000000 0000000000000005 0000000000000007"
         "   0005 0002 0000002a 0003 05 42 000f 0000 0000 00 00 00000000 0000000000000000"
         "  0000000000000009 0000000000000000 00 00 00 00 0002 0010 ffffffff 00000000 0000000000000000 0000000000000000"
         "   0009 0000 00000000 ffff 05 00 000b 0000 0000 00 00 00000000 0000000000000000",
-        dict(kind=2, flags=0, record_count=2, incast=2, connection=18, number=3, checksum=0x2BD9A057, grant=131072,
+        dict(kind=2, flags=0, record_count=2, incast=2, connection=18, number=3, checksum=0xC2629DF8, grant=131072,
              received=1024, receive_floor=9, send_floor=8, highest=3, marked=0, drops=0, echo_us=2**32 - 1, hold_us=0,
-             word_count=0, missed=0),
+             word_count=0, missed=0, state=12, state_seen=11),
         records=(
-            dict(op_seq=8, count=2**20, dtype=1, reduction=2, mode=1, flags=0x51, weight=3, field=0, algorithm=1,
+            dict(op_seq=8, count=2**20, dtype=1, reduction=2, mode=1, flags=0x50, weight=3, field=0, algorithm=1,
                  collective=0, agree=0, left_us=50000, digest=0, full_mask=5, any_mask=7, fresh=5, stale=2,
                  oldest_step=42, initiator=3, policy=5, submitted=0x42, attached=15),
             dict(op_seq=9, count=0, dtype=0, reduction=0, mode=0, flags=0, weight=2, field=0, algorithm=1,

@@ -25,8 +25,8 @@ from tests.seeds import seeds
 ROOT = Path(__file__).resolve().parents[2]
 DATA_ORDER = "flags stage coverage connection number view sent_us bucket offset timeout last incast".split()
 FEEDBACK_ORDER = (
-    "flags record_count incast connection number grant received receive_floor send_floor highest marked drops echo_us "
-    "hold_us word_count missed"
+    "record_count incast connection number grant received receive_floor send_floor highest marked drops echo_us "
+    "hold_us word_count missed state state_seen"
 ).split()
 RECORD_ORDER = (
     "op_seq count dtype reduction mode flags weight algorithm collective agree left_us digest full_mask any_mask fresh "
@@ -129,7 +129,7 @@ def test_problems__names_what_the_page_forbids(name: str, changes: dict[str, int
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"\x31", bytes(72), b"\x31" + bytes(31), b"\x32" + bytes(110), b"\x34" + bytes(24), b"\xff" * 1472]
+    "data", [b"", b"\x41", bytes(72), b"\x41" + bytes(31), b"\x42" + bytes(118), b"\x44" + bytes(24), b"\xff" * 1472]
 )
 def test_dissect__garbage_is_unknown(data: bytes) -> None:
     assert isinstance(dissect(data), UltimaUnknown)
@@ -185,7 +185,7 @@ def _random_partial(rng: random.Random) -> UltimaRecord:
         return UltimaRecord(**{**common, "stale": 0}, dtype=0, reduction=0, mode=0, initiator=0xFFFF)
     mode = rng.randint(1, 3)
     return UltimaRecord(
-        **{**common, "weight": (fresh | common["stale"]).bit_count()}, flags=rng.choice((0x40, 0x41, 0x7B, 0xFB)),
+        **{**common, "weight": (fresh | common["stale"]).bit_count()}, flags=rng.choice((0x40, 0x42, 0x7A, 0xFA)),
         count=rng.getrandbits(32), dtype=rng.randint(1, 6), reduction=rng.randint(1, 2), mode=mode,
         view=0 if mode == 3 else rng.getrandbits(16), oldest_step=rng.getrandbits(32),
         epoch=0 if mode == 3 else rng.getrandbits(64),
@@ -206,11 +206,11 @@ def _random_feedback(rng: random.Random) -> bytes:
         for _ in range(rng.randint(0, 4))
     ]  # fmt: skip
     packet = UltimaFeedback(
-        flags=rng.getrandbits(1), incast=rng.randrange(64), connection=rng.getrandbits(32), number=rng.getrandbits(32),
+        incast=rng.randrange(64), connection=rng.getrandbits(32), number=rng.getrandbits(32),
         grant=rng.getrandbits(64), received=rng.getrandbits(64), receive_floor=rng.getrandbits(64),
         send_floor=rng.getrandbits(64), highest=rng.getrandbits(32), marked=rng.getrandbits(32),
         drops=rng.getrandbits(32), echo_us=rng.choice((rng.getrandbits(24), 0xFFFFFFFF)), hold_us=rng.getrandbits(32),
-        missed=rng.randint(0, 2**15),
+        missed=rng.randint(0, 2**15), state=rng.getrandbits(32), state_seen=rng.getrandbits(32),
         records=records, words=[rng.getrandbits(64) for _ in range(rng.randint(0, 16))],
     )  # fmt: skip
     return bytes(packet)

@@ -29,7 +29,7 @@ from scapy.packet import Packet, Raw, bind_layers
 
 VERSION = 4
 KIND_DATA, KIND_FEEDBACK, KIND_PIECE, KIND_GRANT = 1, 2, 3, 4
-DATA_HEADER, FEEDBACK_HEADER, PIECE_HEADER, GRANT_BYTES, OP_RECORD = 32, 72, 16, 24, 80
+DATA_HEADER, FEEDBACK_HEADER, PIECE_HEADER, GRANT_BYTES, OP_RECORD = 32, 80, 16, 24, 80
 CHECKSUM_AT = 12
 PIECES_MAX, PACKET_MAX = 8, 9216
 RECORDS_MAX, WORDS_MAX = 4, 16
@@ -129,7 +129,7 @@ class UltimaRecord(Packet):
         ByteEnumField("dtype", 1, DTYPES),
         ByteEnumField("reduction", 1, REDUCTIONS),
         ByteEnumField("mode", 1, MODES),
-        FlagsField("flags", 0, 8, ["seen", "receive_done", "send_done", "failed", "masks", "digest", "active", "sent"]),
+        FlagsField("flags", 0, 8, ["bit0", "receive_done", "send_done", "failed", "masks", "digest", "active", "sent"]),
         ShortField("weight", 1),
         ByteField("field", 0),
         BitEnumField("algorithm", 1, 4, ALGORITHMS),
@@ -165,7 +165,7 @@ class UltimaFeedback(_Checked):
     fields_desc = [
         BitField("version", VERSION, 4),
         BitField("kind", KIND_FEEDBACK, 4),
-        FlagsField("flags", 0, 8, ["ask", "bit1", "bit2", "bit3", "bit4", "bit5", "bit6", "bit7"]),
+        ByteField("flags", 0),
         FieldLenField("record_count", None, fmt="B", count_of="records"),
         ByteField("incast", 0),
         XIntField("connection", 0),
@@ -183,6 +183,8 @@ class UltimaFeedback(_Checked):
         ByteField("nothing_yet", 0),
         FieldLenField("word_count", None, fmt="B", count_of="words"),
         ShortField("missed", 0),
+        IntField("state", 0),
+        IntField("state_seen", 0),
         PacketListField("records", [], UltimaRecord, count_from=lambda packet: packet.record_count),
         FieldListField("words", [], XLongField("", 0), count_from=lambda packet: packet.word_count),
     ]
@@ -313,7 +315,7 @@ def _feedback_problems(packet: UltimaFeedback, length: int) -> list[str]:
     expected = FEEDBACK_HEADER + OP_RECORD * packet.record_count + 8 * packet.word_count
     echo, none = packet.echo_us, packet.echo_us == NOTHING_YET
     rules = [
-        (packet.flags & ~0x01 == 0, f"flags {int(packet.flags):#04x}: only 0x01 exists"),
+        (packet.flags == 0, f"flags {int(packet.flags):#04x}: none exists"),
         (packet.record_count <= RECORDS_MAX, f"{packet.record_count} op records: 0 to {RECORDS_MAX}"),
         (packet.word_count <= WORDS_MAX, f"{packet.word_count} acknowledgement words: 0 to {WORDS_MAX}"),
         (packet.nothing_yet == 0, f"offset 68 holds {packet.nothing_yet}: 0"),

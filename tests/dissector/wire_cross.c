@@ -59,10 +59,11 @@ static void show_data(const ut_data *h, const uint8_t *packet, size_t len)
 
 static void show_feedback(const ut_feedback *f)
 {
-    printf("feedback %u %u %u %u %" PRIu64, f->flags, f->records, f->incast, f->cid, f->number);
+    printf("feedback %u %u %u %" PRIu64, f->records, f->incast, f->cid, f->number);
     printf(" %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64, f->grant, f->received, f->rx_floor, f->tx_floor);
     printf(" %u %u %u %u %u %u %u", f->highest_pn, f->ce_packets, f->kernel_drops, f->echo_us, f->hold_us, f->ack_words,
            f->loss);
+    printf(" %u %u", f->state, f->state_seen);
     for (unsigned i = 0; i < f->records; i++) {
         const ut_record *r = &f->record[i];
         unsigned reduction = r->collective == UT_BROADCAST ? r->alike.root : r->redop;

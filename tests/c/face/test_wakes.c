@@ -61,6 +61,7 @@ static void call_alone(void)
 static void silence__is_waited_for_only_where_room_is_wanted(void)
 {
     world(3);
+    run(now + 3 * UT_SECOND); /* all that is said has been answered */
     ut_conn *c = &job->conn[1];
     c->rx.time_at = now;
     ut_engine_tick(engine, now);

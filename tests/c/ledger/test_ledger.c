@@ -62,14 +62,16 @@ static void hear__a_record_is_replaced_by_newer_ones_alone(void)
 {
     begin();
     CHECK(!ut_ledger_record(&ledger, 1, 5));
-    CHECK(ut_ledger_hear_record(&ledger, 1, &(ut_record){.op_seq = 5, .count = 1}, 10));
-    CHECK(ut_ledger_hear_record(&ledger, 1, &(ut_record){.op_seq = 5, .count = 2}, 20));
+    CHECK_EQ(ut_ledger_hear_record(&ledger, 1, &(ut_record){.op_seq = 5, .count = 1}, 10), UT_HEARD_FIRST);
+    CHECK_EQ(ut_ledger_hear_record(&ledger, 1, &(ut_record){.op_seq = 5, .count = 2}, 20), UT_HEARD_NEWS);
+    CHECK_EQ(ut_ledger_hear_record(&ledger, 1, &(ut_record){.op_seq = 5, .count = 2, .time_left_us = 7}, 20),
+             UT_HEARD_NOTHING);
     CHECK_EQ(ut_ledger_record(&ledger, 1, 5)->count, 2);
     CHECK_EQ(rows[1].first_at[1], 10);
     CHECK_EQ(rows[1].at[1], 20);
-    CHECK(!ut_ledger_hear_record(&ledger, 1, &(ut_record){.op_seq = 1, .count = 3}, 30));
+    CHECK_EQ(ut_ledger_hear_record(&ledger, 1, &(ut_record){.op_seq = 1, .count = 3}, 30), UT_HEARD_OLDER);
     CHECK_EQ(ut_ledger_record(&ledger, 1, 5)->count, 2);
-    CHECK(ut_ledger_hear_record(&ledger, 1, &(ut_record){.op_seq = 9, .count = 4}, 40));
+    CHECK_EQ(ut_ledger_hear_record(&ledger, 1, &(ut_record){.op_seq = 9, .count = 4}, 40), UT_HEARD_FIRST);
     CHECK(!ut_ledger_record(&ledger, 1, 5));
     CHECK_EQ(rows[1].first_at[1], 40);
     CHECK(!ut_ledger_record(&ledger, 0, 9)); /* each host has a row of its own */
@@ -119,11 +121,165 @@ static void hear__floors_only_rise_and_stay_in_reach(void)
     CHECK_EQ(rows[1].rx_floor, 0);
 }
 
+enum { ANSWER = 2 * 1000 * 1000 };
+
+/* Says |n| records to host 1. Returns the feedback, in which those are left that travel. */
+static ut_feedback say(uint64_t floor, const ut_record *records, unsigned n, bool asks, ut_ns now)
+{
+    ut_feedback f = floors(floor, 0);
+    for (unsigned i = 0; i < n; i++)
+        f.record[f.records++] = records[i];
+    ut_ledger_say(&ledger, 1, &f, asks, ANSWER, now);
+    return f;
+}
+
+/* Host 1 says that it has seen |version|. True if that is possible. */
+static bool sees(uint64_t version)
+{
+    ut_feedback f = floors(rows[1].rx_floor, rows[1].tx_floor);
+    f.state_seen = (uint32_t)version;
+    if (ut_ledger_is_wild(&ledger, 1, &f, 10, true))
+        return false;
+    ut_ledger_hear_floors(&ledger, 1, &f, 10);
+    return true;
+}
+
+/* Each row says records to host 1, in order: which of their fields change the version, and what is said again. */
+static void say__a_change_is_a_version_and_is_said_until_it_is_seen(void)
+{
+    static const ut_record first = {.op_seq = 5, .count = 9, .time_left_us = 1000};
+    static const struct {
+        const char *what;
+        ut_record record;
+        uint64_t floor;
+        bool asks;
+        uint64_t seen; /* what host 1 sees afterwards */
+        uint64_t version;
+        unsigned travel;
+    } table[] = {
+        {"the first word", {.op_seq = 5, .count = 9, .time_left_us = 1000}, 5, false, 0, 1, 1},
+        {"the same, unseen", {.op_seq = 5, .count = 9, .time_left_us = 900}, 5, false, 1, 1, 1},
+        {"the same, seen", {.op_seq = 5, .count = 9, .time_left_us = 800}, 5, false, 1, 1, 0},
+        {"masks", {.op_seq = 5, .count = 9, .flags = UT_RECORD_RESULT, .full_mask = 3}, 5, false, 1, 2, 1},
+        {"seen no further", {.op_seq = 5, .count = 9, .flags = UT_RECORD_RESULT, .full_mask = 3}, 5, false, 2, 2, 1},
+        {"a digest", {.op_seq = 5, .count = 9, .flags = UT_RECORD_DIGEST, .digest = 77}, 5, false, 3, 3, 1},
+        {"a floor", {.op_seq = 5, .count = 9, .flags = UT_RECORD_DIGEST, .digest = 77}, 6, false, 3, 4, 0},
+        {"a question", {.op_seq = 5, .count = 9, .flags = UT_RECORD_DIGEST, .digest = 77}, 6, true, 5, 5, 0},
+        {"an op in its place", {.op_seq = 9, .count = 9}, 6, false, 5, 6, 1},
+        {"one question more", {.op_seq = 9, .count = 9}, 6, true, 7, 7, 1},
+        {"what was there before", {.op_seq = 5, .count = 9}, 6, false, 7, 7, 0},
+    };
+    begin();
+    for (unsigned i = 0; i < sizeof table / sizeof *table; i++) {
+        ut_feedback f = say(table[i].floor, &table[i].record, 1, table[i].asks, i);
+        CHECK_MSG(f.state == table[i].version && f.records == table[i].travel, "%s: version %u, %u records",
+                  table[i].what, f.state, f.records);
+        CHECK(sees(table[i].seen));
+        CHECK_EQ(rows[0].said.version, 0); /* each peer is told for itself */
+    }
+    CHECK(ut_ledger_is_seen(&ledger, 1));
+    CHECK(ut_ledger_knows(&ledger, 1, 9) && ut_ledger_knows(&ledger, 1, 5) && !ut_ledger_knows(&ledger, 1, 6));
+    ut_ledger_begin(&ledger, 1);
+    CHECK(!ut_ledger_knows(&ledger, 1, 9));
+    CHECK_EQ(say(6, &first, 1, false, 99).state, 1); /* another life of the path */
+}
+
+/* What is about to change is known by nobody until it was said, and then seen. */
+static void say__what_changes_is_unknown_until_it_is_seen(void)
+{
+    begin();
+    const ut_record r = {.op_seq = 6};
+    (void)say(5, &r, 1, false, 1);
+    CHECK(!ut_ledger_knows(&ledger, 1, 6));
+    CHECK(!ut_ledger_has_met(&ledger, 1, 2));
+    CHECK(sees(1));
+    CHECK(ut_ledger_knows(&ledger, 1, 6));
+    ut_ledger_changes(&ledger, 7); /* of this nothing was said */
+    CHECK(ut_ledger_knows(&ledger, 1, 6));
+    ut_ledger_changes(&ledger, 6);
+    CHECK(!ut_ledger_knows(&ledger, 1, 6));
+    CHECK(ut_ledger_has_met(&ledger, 1, 2));
+    CHECK_EQ(say(5, &r, 1, false, 2).state, 2); /* although it says the same */
+    CHECK(sees(1));
+    CHECK(!ut_ledger_knows(&ledger, 1, 6));
+    CHECK(sees(2));
+    CHECK(ut_ledger_knows(&ledger, 1, 6));
+}
+
+/* The gap between repeats begins with the time of an answer, doubles, and begins anew with news. */
+static void say__repeats_are_ever_more_seldom(void)
+{
+    begin();
+    const ut_record r = {.op_seq = 6}, other = {.op_seq = 6, .weight = 1};
+    (void)say(5, &r, 1, false, 1);
+    CHECK_EQ(rows[1].said.gap, 0);
+    ut_ns last = ANSWER;
+    for (unsigned i = 0; i < 8; i++) {
+        (void)say(5, &r, 1, true, 10 + i);
+        CHECK_EQ(rows[1].said.at, 10 + i);
+        CHECK_EQ(rows[1].said.gap, UT_MIN2(2 * last, (ut_ns)UT_STATE_GAP_MAX_NS));
+        last = rows[1].said.gap;
+    }
+    (void)say(5, &r, 1, false, 30);
+    CHECK_EQ(rows[1].said.at, 17); /* said along with something else: its time runs on */
+    (void)say(5, &other, 1, true, 40);
+    CHECK_EQ(rows[1].said.gap, 0);
+    ut_ledger_asked(&ledger, 1, ANSWER);
+    CHECK_EQ(rows[1].said.gap, 2 * ANSWER);
+}
+
+/* Nobody can have seen what was never said. A word that is taken back is ignored, and low halves go round. */
+static void seen__is_held_against_what_was_said(void)
+{
+    begin();
+    const ut_record r = {.op_seq = 6};
+    CHECK(sees(0));
+    CHECK(!sees(1));
+    for (unsigned i = 0; i < 5; i++)
+        (void)say(5, &r, 1, true, i);
+    CHECK(sees(4));
+    CHECK(!sees(6));
+    CHECK(sees(2));
+    CHECK_EQ(rows[1].said.seen, 4);
+    rows[1].said.version = rows[1].said.seen = UINT32_MAX;
+    CHECK_EQ(say(5, &r, 1, true, 9).state, 0);
+    CHECK(sees((uint64_t)UINT32_MAX + 1));
+    CHECK_EQ(rows[1].said.seen, (uint64_t)UINT32_MAX + 1);
+    CHECK(!sees((uint64_t)UINT32_MAX + 2));
+}
+
+/* Versions of a peer: newer ones are taken, older ones ignored, and what was taken is what this host says it has seen.
+ */
+static void took__the_newest_version(void)
+{
+    static const struct {
+        uint64_t state;
+        bool newer;
+        uint64_t now;
+    } table[] = {{1, true, 1},       {1, false, 1}, {3, true, 3}, {2, false, 3}, {1 << 30, true, 1 << 30},
+                 {4, false, 1 << 30}};
+    begin();
+    for (unsigned i = 0; i < sizeof table / sizeof *table; i++) {
+        ut_feedback f = {.state = (uint32_t)table[i].state};
+        CHECK_EQ(ut_ledger_is_newer(&ledger, 1, &f), table[i].newer);
+        ut_ledger_took(&ledger, 1, &f);
+        CHECK_EQ(rows[1].state, table[i].now);
+        CHECK_EQ(say(5, NULL, 0, false, i).state_seen, table[i].now);
+    }
+    ut_ledger_forget(&ledger, 1);
+    CHECK_EQ(rows[1].state, 0);
+}
+
 int main(int argc, char **argv)
 {
     check_begin(argc, argv);
     RUN(believe__two_hosts_or_one_that_is_near);
     RUN(hear__a_record_is_replaced_by_newer_ones_alone);
     RUN(hear__floors_only_rise_and_stay_in_reach);
+    RUN(say__a_change_is_a_version_and_is_said_until_it_is_seen);
+    RUN(say__what_changes_is_unknown_until_it_is_seen);
+    RUN(say__repeats_are_ever_more_seldom);
+    RUN(seen__is_held_against_what_was_said);
+    RUN(took__the_newest_version);
     return check_end();
 }

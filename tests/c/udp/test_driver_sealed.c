@@ -73,7 +73,7 @@ static void sealed__a_stranger_hears_nothing(void)
             uint64_t r = check_random();
             memcpy(bytes + k, &r, 8);
         }
-        bytes[0] = (uint8_t)(0x31 + check_below(4));
+        bytes[0] = (uint8_t)(0x41 + check_below(4));
         CHECK_GE(sendto(fd, bytes, 33 + check_below(1400), 0, (struct sockaddr *)&to, sizeof to), 33);
         if (i % 100 == 99)
             run_ops(1 + i / 100, 1);

@@ -183,6 +183,8 @@ static void seal__what_is_spoilt_is_refused_and_counted(void)
         for (uint32_t h = 0; h < n; h++)
             CHECK_MSG(is_whole(h), "op %" PRIu64 ", host %u", op, h);
     }
+    change = NULL;
+    run(now + UT_SECOND); /* what is under way arrives */
     uint64_t counted = 0;
     for (uint32_t h = 0; h < n; h++) {
         ut_stats s = stats_of(h);

@@ -128,7 +128,7 @@ static void ut_data__golden(void)
                  .view = 0x9876,
                  .time_us = 0x00abcdef,
                  .ultima = {0x1234, 0x89abcdef, 0x0102, 3, 2}};
-    static const uint8_t want[UT_DATA_HEADER] = {0x31, 0x01, 0x85, 0x07, 0xa1, 0xb2, 0xc3, 0xd4, 0x01, 0x02, 0x03,
+    static const uint8_t want[UT_DATA_HEADER] = {0x41, 0x01, 0x85, 0x07, 0xa1, 0xb2, 0xc3, 0xd4, 0x01, 0x02, 0x03,
                                                  0x04, 0,    0,    0,    0,    0x00, 0x05, 0x98, 0x76, 0xab, 0xcd,
                                                  0xef, 0x12, 0x34, 0x89, 0xab, 0xcd, 0xef, 0x01, 0x02, 0x32};
     h.payload_crc = ut_crc32c(0, payload, 4);
@@ -232,8 +232,7 @@ static void some_collective(ut_record *r)
 
 static ut_feedback some_feedback(void)
 {
-    ut_feedback f = {.flags = UT_FEEDBACK_ASK,
-                     .records = (uint8_t)check_below(UT_OPS_MAX + 1),
+    ut_feedback f = {.records = (uint8_t)check_below(UT_OPS_MAX + 1),
                      .incast = 3,
                      .cid = (uint32_t)check_random(),
                      .number = (uint32_t)check_random(),
@@ -247,6 +246,8 @@ static ut_feedback some_feedback(void)
                      .echo_us = UINT32_MAX,
                      .hold_us = 77,
                      .loss = (uint16_t)check_random(),
+                    .state = (uint32_t)check_random(),
+                    .state_seen = (uint32_t)check_random(),
                      .ack_words = (uint8_t)check_below(UT_ACK_WORDS + 1)};
     for (unsigned i = 0; i < f.records; i++)
         f.record[i] = (ut_record){.op_seq = check_random(),
@@ -285,11 +286,13 @@ static void ut_feedback__round_trip_and_damage(void)
     for (int k = 0; k < 100; k++) {
         ut_feedback f = some_feedback(), back;
         size_t len = ut_feedback_encode(packet, &f);
-        CHECK_EQ(len, 72 + 80 * f.records + 8 * f.ack_words);
+        CHECK_EQ(len, 80 + 80 * f.records + 8 * f.ack_words);
         CHECK_EQ(ut_feedback_decode(&back, packet, len, UT_CHECK_SUM), UT_OK);
         CHECK_EQ(ut_feedback_encode(again, &back), len);
         CHECK_BYTES(again, packet, len);
         CHECK_EQ(back.loss, f.loss);
+        CHECK_EQ(back.state, f.state);
+        CHECK_EQ(back.state_seen, f.state_seen);
         for (unsigned i = 0; i < f.records; i++) {
             CHECK_EQ(back.record[i].stale, f.record[i].stale);
             CHECK_EQ(back.record[i].oldest_step, f.record[i].oldest_step);
@@ -305,7 +308,7 @@ static void ut_feedback__round_trip_and_damage(void)
         CHECK_MSG(ut_feedback_decode(&back, packet, len, UT_CHECK_SUM) != UT_OK, "bit %zu", bit);
         packet[bit / 8] ^= (uint8_t)(1 << bit % 8);
         CHECK_NE(ut_feedback_decode(&back, packet, len - 1, UT_CHECK_SUM), UT_OK);
-        CHECK_NE(ut_feedback_decode(&back, packet, check_below(112), UT_CHECK_SUM), UT_OK);
+        CHECK_NE(ut_feedback_decode(&back, packet, check_below(120), UT_CHECK_SUM), UT_OK);
     }
 }
 
@@ -329,8 +332,8 @@ static void ut_feedback__counts_that_lie(void)
 /* Credit alone: what the page says byte for byte, and nothing damaged is let through. */
 static void ut_grant__golden_round_trip_and_damage(void)
 {
-    static const uint8_t want[UT_GRANT_BYTES] = {0x34, 0,    0,    0,    0xa1, 0xb2, 0xc3, 0xd4,
-                                                 0x01, 0x02, 0x03, 0x04, 0x15, 0xf2, 0x37, 0xb9,
+    static const uint8_t want[UT_GRANT_BYTES] = {0x44, 0,    0,    0,    0xa1, 0xb2, 0xc3, 0xd4,
+                                                 0x01, 0x02, 0x03, 0x04, 0x83, 0x97, 0xb1, 0xcb,
                                                  0,    0,    0,    0x01, 0x2a, 0x05, 0xf2, 0x00};
     ut_grant g = {.cid = 0xa1b2c3d4, .number = 0x5501020304, .grant = 5000000000}, back;
     uint8_t packet[UT_GRANT_BYTES + 1] = {0};

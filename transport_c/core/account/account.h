@@ -17,7 +17,6 @@
 typedef struct ut_replica {
     uint64_t digest; /* once `known` */
     bool known;      /* the op has ended here with a result */
-    uint64_t told;   /* mask of the hosts to which a record with the digest was sent */
     uint64_t heard;  /* mask of the hosts whose digest was compared with ours */
     uint64_t differ; /* mask of those hosts whose digest differs */
 } ut_replica;
@@ -117,11 +116,6 @@ void ut_witness_tell(const ut_op_account *a, const ut_account_facts *f, ut_recei
 void ut_replica_ended(ut_op_account *a);
 /* |host| says that its result of op |seq|, which has ended here with a result, has the digest |theirs|. */
 void ut_replica_compare(ut_op_account *a, uint64_t seq, uint32_t host, uint32_t theirs);
-/* Whether an op that is over has still to tell |host| its digest. */
-static inline bool ut_replica_untold(const ut_op_account *a, uint32_t host)
-{
-    return a->replica.known && !ut_bits_have(a->replica.told, host);
-}
 
 /* receipt.c */
 /* Fills in the rows of peers, and the sums of bytes, from what came. */

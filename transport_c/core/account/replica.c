@@ -5,8 +5,8 @@
  * one mixing step a slot. A part of the result that never came enters as what stands in its place, this host's own
  * value: equal digests mean equal bytes.
  *
- * The digests travel in the op records of feedback that goes out as it is. They are told once and not repeated, so a
- * lost packet may leave an op uncompared: this measures, it does not promise (agree=True does).
+ * The digests travel in the op records of feedback, which are said until they are seen. An op whose place is taken by
+ * a later one before that stays uncompared: this measures, it does not promise (agree=True does).
  */
 #include "core/account/account.h"
 #include "core/base/digest.h"

@@ -291,7 +291,7 @@ int ut_engine_peer_connect(ut_engine *e, uint32_t job, uint32_t host, const ut_a
     if (c->state == UT_CONN_UP)
         ut_op_host_absent(e->job[job], host, now); /* what it had of open ops went with its other life */
     ut_conn_connect(c, data, feedback, cid, now);
-    ut_claims_hurry(&e->job[job]->ledger.row[host]);
+    ut_ledger_begin(&e->job[job]->ledger, host);
     ut_op_host_back(e->job[job], host, now);
     e->job[job]->back |= e->job[job]->awaited & ut_bit(host);
     const ut_job_config *config = &e->job[job]->config;

@@ -395,8 +395,11 @@ void ut_engine_tick(ut_engine *e, ut_ns now)
                 ut_op_tick(j, &j->op[k], now);
         for (uint32_t h = 0; h < j->config.hosts; h++) {
             ut_fate fate = {j, h, now};
-            if (h != j->config.self)
-                e->stats.probes_sent += ut_conn_tick(&j->conn[h], now, ut_op_fate, &fate);
+            if (h == j->config.self)
+                continue;
+            e->stats.probes_sent += ut_conn_tick(&j->conn[h], now, ut_op_fate, &fate);
+            if (now >= j->conn[h].say.again)
+                ut_op_say_again(j, h, now);
         }
     }
     work_on(e, now);

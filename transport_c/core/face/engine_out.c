@@ -26,8 +26,8 @@ static bool build_feedback(ut_engine *e, ut_job *j, uint32_t host, ut_ns now, ut
 {
     ut_conn *c = &j->conn[host];
     ut_feedback *f = &e->feedback;
-    ut_conn_fill_feedback(c, f, now);
-    ut_op_fill_feedback(j, host, f, now);
+    const bool asks = ut_conn_fill_feedback(c, f, now);
+    ut_op_fill_feedback(j, host, asks, f, now);
     f->kernel_drops = (uint32_t)e->stats.kernel_drops;
     begin_feedback(c, f->number, b);
     ut_feedback_append(b, f);

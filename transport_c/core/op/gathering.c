@@ -37,7 +37,6 @@ static void announce(ut_job *j, ut_op *op, ut_ns now)
         if (h == j->config.self || !ut_job_host_is_up(j, h))
             continue;
         ut_conn *c = &j->conn[h];
-        ut_claims_hurry(&j->ledger.row[h]);
         ut_conn_speak_at(c, now);
     }
 }

@@ -104,7 +104,6 @@ ut_job *ut_job_lay_out(ut_carver *c, const ut_job_config *config, uint64_t early
         if (!at)
             continue;
         ut_conn_init(&conn[h], stash, ut_conn_stash_bytes(early));
-        ut_claims_hurry(&claims[h]);
         conn[h].pieces = pieces;
         conn[h].seal.cipher = config->cipher;
     }

@@ -102,6 +102,12 @@ static inline bool ut_job_host_is_up(const ut_job *j, uint32_t host)
 {
     return j->conn[host].state == UT_CONN_UP;
 }
+/* How long an answer to what a feedback says may take: a round trip, its variance, and what the hearer may hold back.
+ */
+static inline ut_ns ut_job_answer_time(const ut_conn *c)
+{
+    return c->tx.srtt ? c->tx.srtt + 4 * c->tx.rttvar + UT_HOLD_NS : (ut_ns)UT_PTO_FIRST_NS;
+}
 /* Number of ranks of the job on |host|. */
 uint32_t ut_job_ranks_of(const ut_job *j, uint32_t host);
 /* Mask of them, bit per place among the ranks of |host|. */

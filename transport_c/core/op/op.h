@@ -184,8 +184,10 @@ bool ut_op_receives(const ut_op *op, unsigned stage, uint32_t host);
 uint64_t ut_op_awaited(const ut_op *op);
 /* Fills a burst with data: repairs of stage 2, those of stage 1, then fresh slots by op and schedule. */
 bool ut_op_output(ut_job *j, ut_ns now, ut_burst *burst);
-/* Adds the job's op records and floors. */
-void ut_op_fill_feedback(ut_job *j, uint32_t host, ut_feedback *ret, ut_ns now);
+/* Adds what this host says of the job's ops: op records and floors. |asks|: an answer is wanted. */
+void ut_op_fill_feedback(ut_job *j, uint32_t host, bool asks, ut_feedback *ret, ut_ns now);
+/* What was said to |host| is said again if that is due, or when it will be due is noted (`conn.say.again`). */
+void ut_op_say_again(ut_job *j, uint32_t host, ut_ns now);
 /* ut_sent_fn; context is a ut_fate. */
 typedef struct ut_fate {
     ut_job *job;

@@ -254,6 +254,7 @@ static void settle(ut_job *j, ut_op *op, ut_ns now)
 {
     assert(op->state != UT_OP_FREE && op->seq < j->next_open);
     op->state = UT_OP_LINGERING;
+    ut_ledger_changes(&j->ledger, op->seq);
     j->incast.stale = true;
     op->local.calls = 0;
     ut_ns budget = op->time.deadline != UT_NEVER && op->time.deadline > op->time.start
@@ -451,14 +452,12 @@ void ut_op_fail(ut_job *j, ut_op *op, int error, ut_ns now)
         memset(op->plan.rx_of, 0xff, sizeof op->plan.rx_of);
         memset(op->plan.tx_of, 0xff, sizeof op->plan.tx_of);
         op->plan.schedule.steps = 0;
-        op->peers.record_matched = op->peers.record_known = op->peers.rx_done = op->peers.tx_done = 0;
+        op->peers.record_matched = op->peers.rx_done = op->peers.tx_done = 0;
         op->peers.complete_masks = 0;
         j->next_open = UT_MAX2(j->next_open, op->seq + 1);
     }
     op->account.failed = 1;
     op->account.error = error;
-    if (ut_account_own_fault(&op->account))
-        op->peers.record_known = 0; /* what peers have seen of it does not say so */
     hand_out(j, op, now);
     close_sends(op, 1);
     close_sends(op, 2);

@@ -4,13 +4,20 @@
  */
 #include "core/op/op.h"
 
+/* What |host| must see before the op is let go: its record; of an op that has failed, the one that says so. */
+static bool has_seen_record(const ut_job *j, const ut_op *op, uint32_t host)
+{
+    return op->account.failed ? ut_ledger_knows(&j->ledger, host, op->seq)
+                              : ut_ledger_has_heard_of(&j->ledger, host, op->seq);
+}
+
 /* A peer has not got all of what this host holds of the op, or has not seen its record. */
 bool ut_op_still_needed(const ut_job *j, const ut_op *op)
 {
     for (uint32_t h = 0; h < j->config.hosts; h++) {
         if (h == j->config.self || !ut_job_host_is_up(j, h) || (op->peers.rx_done & ut_bit(h)))
             continue;
-        if (!ut_op_sent_all(op, h, 0) || !(op->peers.record_known & ut_bit(h)))
+        if (!ut_op_sent_all(op, h, 0) || !has_seen_record(j, op, h))
             return true;
     }
     return false;

@@ -135,7 +135,7 @@ static void plan(ut_job *j, ut_op *op, ut_ns now)
     op->time.rounds_cut = 0;
     op->account.bytes_repaired = op->account.bytes_duplicate = 0;
     op->account.wire_sent = op->account.wire_received = 0;
-    op->peers.record_matched = op->peers.record_known = op->peers.rx_done = op->peers.tx_done = 0;
+    op->peers.record_matched = op->peers.rx_done = op->peers.tx_done = 0;
     op->peers.full_mask = op->peers.any_mask = op->peers.peer_masks = op->peers.masks_waived = 0;
     op->peers.peer_full = UINT64_MAX;
     ut_witness_begin(&op->account, ut_op_started(j, op), now);

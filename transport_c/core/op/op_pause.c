@@ -43,7 +43,6 @@ static void begin_anew(const ut_job *j, ut_op *op, uint32_t host)
 {
     const uint64_t bit = ut_bit(host);
     op->peers.record_matched &= ~bit;
-    op->peers.record_known &= ~bit;
     op->peers.peer_masks &= ~bit;
     op->peers.masks_waived &= ~bit;
     for (unsigned stage = 0; stage < 2; stage++)

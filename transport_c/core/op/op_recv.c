@@ -258,9 +258,6 @@ void ut_op_record(ut_job *j, ut_op *op, uint32_t host, ut_ns now)
         close_to(op, host);
     const ut_record *r = ut_op_record_of(j, op, host);
     if (r) {
-        /* A peer that still runs the op has seen an older record than the one that says whose fault it is. */
-        if ((r->flags & UT_RECORD_SEEN) && (!ut_account_own_fault(&op->account) || (r->flags & UT_RECORD_RX_DONE)))
-            op->peers.record_known |= ut_bit(host);
         if (op->state == UT_OP_RUNNING && (r->flags & UT_RECORD_FAILED) && r->field) {
             ut_op_desync(j, op, host, r->field, r->full_mask, r->any_mask, now);
             return;
@@ -303,24 +300,57 @@ bool ut_op_feedback_is_wild(const ut_job *j, uint32_t host, const ut_feedback *f
     return ut_ledger_is_wild(&j->ledger, host, f, j->next_open, j->next_open > j->config.first_op_seq);
 }
 
-/* What |host| says of one op. Returns whether an answer helps. */
-static bool hear_record(ut_job *j, uint32_t host, const ut_record *r, ut_ns now)
+/* What of a feedback is new, and so how soon it is answered. */
+typedef struct news {
+    bool any, urgent; /* something is new; and the peer may be waiting for an answer to it */
+    bool left;        /* something was not kept */
+} news;
+
+/* Its sender says the record again soon if it is not answered, see is_urgent in op_send.c: it is of an op that has not
+ * started there, or it is the first of an op that somebody still runs. What comes after that has time. */
+static bool is_urgent(const ut_job *j, const ut_record *r, enum ut_heard heard)
 {
-    if (ut_ledger_is_too_far(j->next_open, r->op_seq))
-        return false;
-    if (r->op_seq >= j->next_open + j->gathering->early) {
-        ut_ledger_spoke(&j->ledger, host, r->op_seq);
-        return false; /* it is told again until we have come there, and would be in the way of nearer ones */
+    const ut_op *op = &j->op[r->op_seq % UT_OPS_MAX];
+    const uint8_t started = j->gathering->record_flags;
+    const bool runs = !(r->flags & UT_RECORD_RX_DONE) || (op->seq == r->op_seq && op->state == UT_OP_RUNNING);
+    return (r->flags & started) != started || (heard == UT_HEARD_FIRST && runs);
+}
+
+/* What |host| says of one op. */
+static void hear_record(ut_job *j, uint32_t host, const ut_record *r, news *ret, ut_ns now)
+{
+    const bool far = ut_ledger_is_too_far(j->next_open, r->op_seq);
+    if (far || r->op_seq >= j->next_open + j->gathering->early) {
+        if (!far)
+            ut_ledger_spoke(&j->ledger, host, r->op_seq);
+        ret->left = true; /* it is said again until we have come there, and would be in the way of nearer ones */
+        return;
     }
-    if (!ut_ledger_hear_record(&j->ledger, host, r, now))
-        return false;
+    enum ut_heard heard = ut_ledger_hear_record(&j->ledger, host, r, now);
+    if (heard == UT_HEARD_OLDER)
+        return;
+    ret->any = ret->any || heard > UT_HEARD_NOTHING;
+    ret->urgent = ret->urgent || (heard > UT_HEARD_NOTHING && is_urgent(j, r, heard));
     ut_op_replica_heard(j, host, r);
     if (j->gathering->hear(j, host, r))
         ut_ledger_spoke(&j->ledger, host, r->op_seq);
-    const ut_op *op = ut_job_op(j, r->op_seq);
-    bool open = op->seq == r->op_seq && ut_op_sends(op);
-    /* An answer helps when we have the op open, or are past it and the peer does not know yet. */
-    return !(r->flags & UT_RECORD_SEEN) && (open || r->op_seq < j->rx_floor);
+}
+
+/* Floors, records and versions. A newer version is answered, so that it need not be said again. */
+static void hear(ut_job *j, uint32_t host, const ut_feedback *f, ut_ns now)
+{
+    const bool newer = ut_ledger_is_newer(&j->ledger, host, f);
+    news n = {.any = ut_ledger_hear_floors(&j->ledger, host, f, j->next_open) == UT_HEARD_NEWS};
+    for (unsigned i = 0; i < f->records; i++)
+        hear_record(j, host, &f->record[i], &n, now);
+    if (!newer)
+        return;
+    if (!n.left)
+        ut_ledger_took(&j->ledger, host, f);
+    if (!n.any)
+        ut_ledger_asked(&j->ledger, host, ut_job_answer_time(&j->conn[host]));
+    const ut_ns hold = !n.any ? 0 : n.urgent ? (ut_ns)UT_HOLD_NS : (ut_ns)UT_STATE_SLACK_NS;
+    ut_conn_speak_at(&j->conn[host], now + hold);
 }
 
 void ut_op_feedback(ut_job *j, uint32_t host, const ut_feedback *f, ut_ns now)
@@ -329,13 +359,8 @@ void ut_op_feedback(ut_job *j, uint32_t host, const ut_feedback *f, ut_ns now)
     ut_conn *c = &j->conn[host];
     j->incast.stale = j->incast.stale || c->peer.incast != f->incast;
     c->peer.incast = f->incast;
-    ut_ledger_hear_floors(&j->ledger, host, f, j->next_open);
     j->losses.of[host] = f->loss;
-    bool unseen = false;
-    for (unsigned i = 0; i < f->records; i++)
-        unseen |= hear_record(j, host, &f->record[i], now);
-    if ((f->flags & UT_FEEDBACK_ASK) || unseen)
-        ut_conn_speak_at(c, (f->flags & UT_FEEDBACK_ASK) ? now : now + UT_HOLD_NS);
+    hear(j, host, f, now);
     for (unsigned k = 0; k < UT_OPS_MAX; k++) {
         ut_op *op = &j->op[k];
         if (op->state == UT_OP_RUNNING)

@@ -281,8 +281,7 @@ static bool waits_for(const ut_op *op, uint32_t host)
 static void tell_record(ut_job *j, const ut_op *op, uint32_t host, ut_record *r, ut_ns now)
 {
     const bool over = ut_op_is_over(op);
-    bool seen = ut_op_record_of(j, op, host) != NULL;
-    unsigned flags = (seen ? UT_RECORD_SEEN : 0) | (op->account.failed ? UT_RECORD_FAILED | UT_RECORD_TX_DONE : 0) |
+    unsigned flags = (op->account.failed ? UT_RECORD_FAILED | UT_RECORD_TX_DONE : 0) |
                      (op->peers.complete_masks ? UT_RECORD_RESULT : 0) | (over ? UT_RECORD_RX_DONE : 0) |
                      (!op->time.repairs && ut_op_sent_all(op, host, 1) ? UT_RECORD_SENT : 0) |
                      (over && op->account.replica.known ? UT_RECORD_DIGEST : 0);
@@ -317,45 +316,81 @@ static void tell_record(ut_job *j, const ut_op *op, uint32_t host, ut_record *r,
     }
 }
 
-void ut_op_fill_feedback(ut_job *j, uint32_t host, ut_feedback *ret, ut_ns now)
+/* The same of an op that is FREE. What was said of its end stays: the op does not know all of that any more. */
+static void tell_last(ut_job *j, const ut_op *op, uint32_t host, ut_record *r, ut_ns now)
+{
+    const ut_record *said = &j->ledger.row[host].said.record[op->seq % UT_OPS_MAX];
+    if (said->op_seq == op->seq && (said->flags & UT_RECORD_DIGEST))
+        *r = *said;
+    else
+        tell_record(j, op, host, r, now);
+}
+
+/* |host| may be waiting for what it has not seen: that this host is in an op which |host| has not ended, who is ready
+ * for the next one, or any word at all. What else changes it asks for, if it waits for that. */
+static bool is_urgent(const ut_job *j, uint32_t host)
+{
+    const ut_said *said = &j->ledger.row[host].said;
+    for (unsigned k = 0; k < UT_OPS_MAX; k++) {
+        const ut_op *op = &j->op[k];
+        const bool to_come = said->since[k] && said->record[k].op_seq >= j->next_open;
+        const bool its = ut_op_sends(op) && !(op->peers.rx_done & ut_bit(host));
+        if ((to_come && !ut_ledger_has_seen(&j->ledger, host, k)) || (its && !ut_ledger_has_met(&j->ledger, host, k)))
+            return true;
+    }
+    return said->seen == 0;
+}
+
+/* When this host says again what it has said to |host|, or only asks whether it is there; UT_NEVER: not at all. */
+static ut_ns again_at(const ut_job *j, uint32_t host)
+{
+    const ut_conn *c = &j->conn[host];
+    const ut_said *said = &j->ledger.row[host].said;
+    const ut_ns answer = ut_job_answer_time(c), gap = UT_MAX2(said->gap, answer);
+    const ut_ns silence = UT_MAX2(said->gap, ut_conn_silence(c)); /* who waits for data may be answered sooner */
+    bool waits = false;
+    ut_ns at = UT_NEVER;
+    if (!ut_ledger_is_seen(&j->ledger, host))
+        at = said->at + (is_urgent(j, host) ? gap : UT_MAX2(gap, answer + UT_STATE_SLACK_NS));
+    for (unsigned k = 0; k < UT_OPS_MAX && !waits; k++)
+        waits = waits_for(&j->op[k], host);
+    /* Of two hosts that wait for each other the lower one asks again; the other one hears it, and answers. */
+    return waits ? UT_MIN2(at,
+                           UT_MAX2(c->rx.last, said->at) + silence + (j->config.self > host && said->gap ? answer : 0))
+                 : at;
+}
+
+void ut_op_say_again(ut_job *j, uint32_t host, ut_ns now)
+{
+    ut_conn *c = &j->conn[host];
+    c->say.again = again_at(j, host);
+    if (now < c->say.again)
+        return;
+    c->say.ask = true;
+    ut_conn_speak_at(c, now);
+}
+
+void ut_op_fill_feedback(ut_job *j, uint32_t host, bool asks, ut_feedback *ret, ut_ns now)
 {
     assert(host < j->config.hosts && host != j->config.self);
-    ut_conn *c = &j->conn[host];
     ut_record next;
     bool announce = j->gathering->readiness(j, &next);
-    bool waits = false, unseen = announce;
     ret->incast = ut_job_incast_own(j);
     ret->rx_floor = j->rx_floor;
     ret->tx_floor = ut_job_tx_floor(j);
     ret->loss = (uint16_t)UT_MIN2(j->losses.own, UINT16_MAX);
     ret->records = 0;
     for (unsigned k = 0; k < UT_OPS_MAX; k++) {
-        ut_op *op = &j->op[k];
-        bool over = ut_op_is_over(op);
-        if (announce && k == j->next_open % UT_OPS_MAX) {
-            ret->record[ret->records++] = next;
-            continue; /* whoever needs the one that was here before is four ops behind */
-        }
-        if (op->state == UT_OP_GATHERING || op->state == UT_OP_OPENING ||
-            (op->state == UT_OP_FREE && !ut_replica_untold(&op->account, host)))
-            continue;
-        const bool known = op->peers.record_known & ut_bit(host);
-        assert(ret->records < UT_OPS_MAX);
-        tell_record(j, op, host, &ret->record[ret->records++], now);
-        /* What it waits for may have been said in a feedback that was lost, by a peer that thinks all is said. */
-        waits = waits || waits_for(op, host);
-        if (over && op->account.replica.known)
-            op->account.replica.told |= ut_bit(host);
-        unseen = unseen || (op->state != UT_OP_FREE && !known && !(op->peers.rx_done & ut_bit(host)));
+        const ut_op *op = &j->op[k];
+        if (announce && k == j->next_open % UT_OPS_MAX)
+            ret->record[ret->records++] = next; /* whoever needs the one that was here before is four ops behind */
+        else if (ut_op_sends(op))
+            tell_record(j, op, host, &ret->record[ret->records++], now);
+        else if (op->state == UT_OP_FREE && op->account.replica.known && !ut_ledger_knows(&j->ledger, host, op->seq))
+            tell_last(j, op, host, &ret->record[ret->records++], now);
     }
-    if (waits && now >= c->rx.last + UT_MAX2(j->ledger.row[host].gap, ut_conn_silence(c)))
-        ret->flags |= UT_FEEDBACK_ASK;
-    if (unseen || waits) {
-        /* The peer may have lost it, or not be there yet: say it again, ever more seldom. */
-        j->ledger.row[host].gap =
-            UT_MIN2(UT_MAX2(2 * j->ledger.row[host].gap, ut_conn_silence(c)), (ut_ns)UT_CLAIM_GAP_MAX_NS);
-        ut_due_at(&c->say.due, UT_DUE_REPEAT, now + j->ledger.row[host].gap);
-    }
+    ut_ledger_say(&j->ledger, host, ret, asks, ut_job_answer_time(&j->conn[host]), now);
+    j->conn[host].say.again = again_at(j, host);
 }
 
 /* In best effort the receiver waits for the tail, until it is told that there is none any more. */

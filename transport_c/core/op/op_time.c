@@ -8,7 +8,7 @@
 #include "core/op/op.h"
 
 /* A host that waits asks every 50 ms at least, and is answered. */
-enum { HEARD_NS = 2 * UT_CLAIM_GAP_MAX_NS };
+enum { HEARD_NS = 2 * UT_STATE_GAP_MAX_NS };
 
 void ut_op_time_call(const ut_job *j, ut_op *op, const ut_submission *s, bool first)
 {
@@ -246,7 +246,7 @@ void ut_op_packet_time(ut_job *j, ut_op *op, uint32_t host, const ut_data *h, ut
 {
     unsigned stage = h->stage - 1;
     op->time.stage_last[stage] = now;
-    j->ledger.row[host].gap = 0; /* if nothing more comes, it is asked after one round trip and its variance */
+    j->ledger.row[host].said.gap = 0; /* if nothing more comes, it is asked after one round trip and its variance */
     j->incast.stale = j->incast.stale || (h->ultima.last && !t->tail) || ut_transfer_complete(t);
     t->tail = t->tail || h->ultima.last;
     if (op->time.timeout_heard[stage] & ut_bit(host))

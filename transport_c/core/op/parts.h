@@ -62,7 +62,6 @@ typedef struct ut_op_local {
 /* What the other hosts have said of the op: op_recv.c. All 64-bit fields are masks of hosts. */
 typedef struct ut_op_peers {
     uint64_t record_matched;      /* hosts whose record was seen and agrees */
-    uint64_t record_known;        /* hosts that have seen our record */
     uint64_t rx_done;             /* hosts that want no more data */
     uint64_t tx_done;             /* hosts that send no more data */
     uint64_t full_mask, any_mask; /* hosts in every byte, and in some byte, of our shard */

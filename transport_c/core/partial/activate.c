@@ -192,8 +192,6 @@ static void tell_ready(ut_job *j, uint64_t seq, const ut_policy_set *set, ut_ns 
     if (set->policy != UT_POLICY_QUORUM || !(ready || fewer))
         return;
     p->announce = p->announce || fewer; /* peers have counted it, and nothing else would tell them */
-    for (uint32_t h = 0; h < j->config.hosts; h++)
-        ut_claims_hurry(&j->ledger.row[h]);
     ut_job_speak(j, now);
 }
 

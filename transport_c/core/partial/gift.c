@@ -260,6 +260,8 @@ void ut_gift_attach(ut_job *j, uint32_t session, uint32_t place, ut_calls *calls
     assert(place < j->config.local_ranks);
     ut_rank_gifts *r = &j->partial->rank[place];
     j->partial->announce = j->partial->announce || r->gone;
+    if (r->gone)
+        ut_job_speak(j, 0); /* it may be picked again */
     *r = (ut_rank_gifts){.session = session, .calls = calls};
     j->partial->stale = true;
 }

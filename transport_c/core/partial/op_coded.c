@@ -283,8 +283,6 @@ static void join(ut_job *j, ut_op *op, ut_ns now)
     }
     ut_fold_join(&op->fold, 1);
     ut_coded_release(j, op, now);
-    for (uint32_t h = 0; h < j->config.hosts; h++)
-        ut_claims_hurry(&j->ledger.row[h]);
     ut_job_speak(j, now);
 }
 

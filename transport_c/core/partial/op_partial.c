@@ -129,7 +129,6 @@ static void announce(ut_job *j, ut_op *op, ut_ns now)
         if (h == j->config.self || !ut_job_host_is_up(j, h))
             continue;
         ut_conn *c = &j->conn[h];
-        ut_claims_hurry(&j->ledger.row[h]);
         bool at_once =
             (children & ut_bit(h)) || op->local.weight == 0; /* owners wait for the word that nothing comes */
         ut_conn_speak_at(c, at_once ? now : now + UT_TIMER_MIN_NS);

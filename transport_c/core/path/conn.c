@@ -10,6 +10,7 @@ size_t ut_conn_stash_bytes(uint64_t window)
 static void reset_sending(ut_conn *c)
 {
     c->say.number = 0;
+    c->say.again = UT_NEVER;
     c->tx.next = c->tx.base = c->tx.acked = 0;
     c->tx.bytes = c->tx.lost_bytes = c->tx.flying = c->tx.flying_bytes = c->tx.grant = 0;
     c->tx.srtt = c->tx.rttvar = c->tx.reorder = 0;
@@ -87,7 +88,7 @@ ut_ns ut_conn_next_wake(const ut_conn *c)
     if (c->state != UT_CONN_UP)
         return UT_NEVER;
     assert(c->tx.flying <= UT_SENT_MAX && c->tx.base <= c->tx.next);
-    ut_ns wake = UT_MIN2(ut_due_next(&c->say.due, UT_DUE_CREDIT), c->tx.loss_at);
+    ut_ns wake = UT_MIN2(UT_MIN2(ut_due_next(&c->say.due, UT_DUE_CREDIT), c->say.again), c->tx.loss_at);
     if (c->tx.flying)
         wake = UT_MIN2(wake, c->tx.last + ut_conn_pto(c));
     if (c->tx.blocked_since != UT_NEVER)

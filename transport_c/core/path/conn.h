@@ -108,6 +108,7 @@ typedef struct ut_conn_peer {
 typedef struct ut_conn_say {
     ut_due due;
     uint64_t number; /* of the newest feedback or grant sent */
+    ut_ns again;     /* when to look whether the peer must be told once more; UT_NEVER: not at all */
     bool ask;        /* the next feedback asks for an answer */
     bool along;      /* the next feedback goes behind the data that goes now */
 } ut_conn_say;
@@ -248,7 +249,7 @@ ut_ns ut_conn_grant_again(ut_conn *c, ut_ns now);
 /* Fills in a grant, and notes that none is due. */
 void ut_conn_fill_grant(ut_conn *c, ut_grant *ret);
 /* Fills in the fields of a feedback that the path knows, and notes that none is due; or that another is due at once, if
- * more numbers are new than one feedback reports on. */
-void ut_conn_fill_feedback(ut_conn *c, ut_feedback *ret, ut_ns now);
+ * more numbers are new than one feedback reports on. Returns whether it is to ask for an answer. */
+bool ut_conn_fill_feedback(ut_conn *c, ut_feedback *ret, ut_ns now);
 
 #endif

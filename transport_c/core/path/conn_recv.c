@@ -180,10 +180,10 @@ void ut_conn_fill_grant(ut_conn *c, ut_grant *ret)
     c->say.due.at[UT_DUE_CREDIT] = UT_NEVER;
 }
 
-void ut_conn_fill_feedback(ut_conn *c, ut_feedback *ret, ut_ns now)
+bool ut_conn_fill_feedback(ut_conn *c, ut_feedback *ret, ut_ns now)
 {
     assert(c->state == UT_CONN_UP);
-    ret->flags = c->say.ask ? UT_FEEDBACK_ASK : 0;
+    const bool asks = c->say.ask;
     ret->cid = c->tx_cid;
     ret->number = ++c->say.number;
     ret->grant = c->rx.granted;
@@ -207,4 +207,5 @@ void ut_conn_fill_feedback(ut_conn *c, ut_feedback *ret, ut_ns now)
     if (to < c->rx.next)
         ut_due_at(&c->say.due, UT_DUE_ASKED, now);
     c->say.ask = c->say.along = false;
+    return asks;
 }

@@ -23,7 +23,6 @@ enum ut_due_row {
     UT_DUE_CAME,   /* data came, and no more does; or credit was given that nobody waits for */
     UT_DUE_ASKED,  /* data came, and its sender asks for word of it; or some is missing */
     UT_DUE_STATE,  /* ops have news, or the peer asks for what there is */
-    UT_DUE_REPEAT, /* the peer may not have heard older news */
     UT_DUE_ROWS,
     UT_DUE_FEEDBACK = UT_DUE_CREDIT + 1 /* from this row on a feedback is needed */
 };

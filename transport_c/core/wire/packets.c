@@ -274,10 +274,20 @@ static void get_record(const uint8_t *p, ut_record *r)
     r->epoch = get64(p + 72);
 }
 
+bool ut_record_is_same(const ut_record *a, const ut_record *b)
+{
+    ut_record x = *a, y = *b;
+    uint8_t one[UT_OP_RECORD], other[UT_OP_RECORD];
+    x.time_left_us = y.time_left_us = 0;
+    put_record(one, &x);
+    put_record(other, &y);
+    return memcmp(one, other, sizeof one) == 0;
+}
+
 size_t ut_feedback_encode(uint8_t *out, const ut_feedback *f)
 {
     assert(f->records <= UT_OPS_MAX && f->ack_words <= UT_ACK_WORDS);
-    put_common(out, UT_KIND_FEEDBACK, f->flags, (uint16_t)(f->records << 8 | f->incast), f->cid, (uint32_t)f->number);
+    put_common(out, UT_KIND_FEEDBACK, 0, (uint16_t)(f->records << 8 | f->incast), f->cid, (uint32_t)f->number);
     put64(out + 16, f->grant);
     put64(out + 24, f->received);
     put64(out + 32, f->rx_floor);
@@ -290,6 +300,8 @@ size_t ut_feedback_encode(uint8_t *out, const ut_feedback *f)
     out[68] = 0;
     out[69] = f->ack_words;
     put16(out + 70, f->loss);
+    put32(out + 72, f->state);
+    put32(out + 76, f->state_seen);
     uint8_t *p = out + UT_FEEDBACK_HEADER;
     for (unsigned i = 0; i < f->records; i++, p += UT_OP_RECORD)
         put_record(p, &f->record[i]);
@@ -307,7 +319,6 @@ int ut_feedback_decode(ut_feedback *ret, const uint8_t *packet, size_t len, enum
         return UT_ERR_MALFORMED;
     if (ut_is_spoilt(packet, checksum(packet, len), check))
         return UT_ERR_CHECKSUM;
-    ret->flags = packet[1];
     ret->records = packet[2];
     ret->incast = packet[3];
     ret->number = get32(packet + 8);
@@ -322,6 +333,8 @@ int ut_feedback_decode(ut_feedback *ret, const uint8_t *packet, size_t len, enum
     ret->hold_us = get32(packet + 64);
     ret->ack_words = packet[69];
     ret->loss = get16(packet + 70);
+    ret->state = get32(packet + 72);
+    ret->state_seen = get32(packet + 76);
     if (ret->records > UT_OPS_MAX || ret->ack_words > UT_ACK_WORDS ||
         len != UT_FEEDBACK_HEADER + (size_t)ret->records * UT_OP_RECORD + (size_t)ret->ack_words * 8)
         return UT_ERR_MALFORMED;

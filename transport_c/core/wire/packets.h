@@ -20,7 +20,7 @@ enum {
     UT_CHECKSUM_AT = 12,
     UT_DATA_HEADER = 32,
     UT_ULTIMA_HEADER = 9,
-    UT_FEEDBACK_HEADER = 72,
+    UT_FEEDBACK_HEADER = 80,
     UT_PIECE_HEADER = UT_COMMON_HEADER,
     UT_PIECES_MAX = 8, /* of one packet */
     UT_GRANT_BYTES = 24,
@@ -33,9 +33,7 @@ enum ut_data_flag {
     UT_FLAG_REPAIR = 0x01,
     UT_FLAG_ASK = 0x10, /* the sender waits for word of this packet, and of those before it */
 };
-enum ut_feedback_flag { UT_FEEDBACK_ASK = 0x01 };
 enum ut_record_flag {
-    UT_RECORD_SEEN = 0x01,    /* your record for this op was seen */
     UT_RECORD_RX_DONE = 0x02, /* I want no more data for the op */
     UT_RECORD_TX_DONE = 0x04, /* I send no more data for the op */
     UT_RECORD_FAILED = 0x08,  /* the op has failed here */
@@ -119,7 +117,7 @@ typedef struct ut_record {
 } ut_record;
 
 typedef struct ut_feedback {
-    uint8_t flags, records, incast;
+    uint8_t records, incast;
     uint32_t cid;
     uint64_t number; /* only its low 32 bits travel; a decoded feedback has only these */
     uint64_t grant, received, rx_floor, tx_floor;
@@ -130,6 +128,8 @@ typedef struct ut_feedback {
     uint32_t hold_us;
     uint8_t ack_words;
     uint16_t loss; /* what the sender still misses after repair, in units of 2^-15 of what was due */
+    uint32_t state;      /* version of the sender's state towards the receiver, low 32 bits: core/ledger/ledger.h */
+    uint32_t state_seen; /* the newest version of the receiver's state that the sender has taken in, likewise */
     ut_record record[UT_OPS_MAX];
     uint64_t ack[UT_ACK_WORDS];
 } ut_feedback;
@@ -196,6 +196,9 @@ int ut_piece_decode(ut_piece *ret, const uint8_t *packet, size_t len, enum ut_ch
 /* Returns the bytes written, at most UT_FEEDBACK_MAX. */
 size_t ut_feedback_encode(uint8_t *out, const ut_feedback *f);
 int ut_feedback_decode(ut_feedback *ret, const uint8_t *packet, size_t len, enum ut_check check);
+
+/* Whether two records say the same. Their time left aside, which runs. */
+bool ut_record_is_same(const ut_record *a, const ut_record *b);
 
 void ut_grant_encode(uint8_t out[UT_GRANT_BYTES], const ut_grant *g);
 int ut_grant_decode(ut_grant *ret, const uint8_t *packet, size_t len, enum ut_check check);

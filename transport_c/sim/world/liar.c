@@ -51,7 +51,7 @@ static uint64_t absurd(sim_rng *rng, uint64_t was)
 
 static void lie_of_numbers(sim_rng *rng, ut_feedback *f)
 {
-    switch (sim_below(rng, 6)) {
+    switch (sim_below(rng, 7)) {
     case 0:
         LIE(rng, f->number);
         break;
@@ -67,8 +67,11 @@ static void lie_of_numbers(sim_rng *rng, ut_feedback *f)
     case 4:
         LIE(rng, f->tx_floor);
         break;
+    case 5:
+        LIE(rng, f->state);
+        break;
     default:
-        LIE(rng, f->flags);
+        LIE(rng, f->state_seen);
     }
 }
 
