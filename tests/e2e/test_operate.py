@@ -151,7 +151,8 @@ def test_drain__ends_the_daemon() -> None:
     golden.check("drain", keys(facts))
 
 
-def test_bugreport__has_what_the_verbs_show(four: Hosts, tmp_path: Path) -> None:
+def test_bugreport__has_what_the_verbs_show(four: Hosts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ultima.cli.bugreport.LOG", ("printf", "a line\nof the daemon\n"))
     file = tmp_path / "report.tar.gz"
     with ranks(four[:2]) as jobs:
         run_ops(jobs)
@@ -164,6 +165,13 @@ def test_bugreport__has_what_the_verbs_show(four: Hosts, tmp_path: Path) -> None
     assert json.loads(members["status.json"])["pid"] == four[0].pid
     assert len(json.loads(members["ops.json"])["lives"][0]["ops"]) == 12
     assert b"ultima_ops_total" in members["metrics.prom"]
+    assert {check["name"] for check in json.loads(members["doctor.json"])["checks"]} >= {"group", "versions", "udp"}
+    assert members["log.txt"] == b"a line\nof the daemon\n"
+    assert b"lo:" in members["net_dev.txt"] and b"Udp: " in members["net_snmp.txt"] and int(members["rmem_max.txt"])
+    for command in (("printf", "nothing\n"), ("/no/such/journalctl",)):
+        monkeypatch.setattr("ultima.cli.bugreport.LOG", command)
+        facts = told(four[0], "bugreport", str(tmp_path / f"{len(command)}.tar.gz"))
+        assert "log.txt" in facts["failed"] and "log.txt" not in facts["parts"], "told, and no reason to have no report"
 
 
 @pytest.mark.parametrize(
