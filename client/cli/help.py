@@ -34,10 +34,11 @@ def records(command: Any, context: Any, kind: str) -> list[tuple[str, str]]:
     for parameter in command.get_params(context):
         if parameter.param_type_name != kind:
             continue
+        term, told = parameter.get_help_record(context) or ("", "")
         if kind == "argument":
-            found.append((argument_name(parameter).strip("[]"), parameter.help or ""))
-        elif record := parameter.get_help_record(context):
-            found.append((option_term(record[0]), record[1]))
+            found.append((argument_name(parameter).strip("[]"), told.removesuffix("[required]").rstrip()))
+        elif term:
+            found.append((option_term(term), told))
     return found
 
 

@@ -11,7 +11,7 @@ import typer.main
 from typer.testing import CliRunner
 
 from ultima.cli import width
-from ultima.cli.help import GROUPS, argument_name, option_term
+from ultima.cli.help import GROUPS, argument_name, option_term, records
 from ultima.cli.main import VERBS, build
 
 runner = CliRunner()
@@ -50,6 +50,8 @@ def test_verb__speaks_in_our_words_and_its_example_can_be_typed(name: str) -> No
     assert not re.search(
         r"[<{}]|\[\[|INTEGER|range", page.replace("{host}", "").replace("1<=x<=", "").replace("x>=", "")
     )
+    context = ALL[name].make_context(name, [], resilient_parsing=True)
+    assert all(told and "required" not in told for _, told in records(ALL[name], context, "argument"))
     example = ALL[name].epilog
     assert example and page.endswith(f"Example: {example} ")
     words = shlex.split(example.split(" > ")[0])
@@ -58,7 +60,7 @@ def test_verb__speaks_in_our_words_and_its_example_can_be_typed(name: str) -> No
         words = words[1 + len(called.split()) :]
         context = ALL[called].make_context(called, list(words))
         command = context.params.get("command")
-        words = command if called == "run" else [""]
+        words = list(command) if called == "run" else [""]
         assert called == name or name == "perf"
     assert called == name
 
