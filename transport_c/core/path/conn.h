@@ -20,13 +20,6 @@ enum {
     UT_REORDER_PACKETS = 48, /* a number is lost when one sent this much later has come: one GSO burst and a bit */
     UT_BURST_SHORT = 8,      /* the least grant: a burst to a peer whose queue was seen to drop packets in a row, */
     UT_BURST_SPAN = 1024,    /* ... for so many packets: who loses in a row less often loses below 0.1 % */
-    /* A sender asks for a feedback in each such part of its window, so that one may be lost before the window is full.
-     * So many packets are worth a feedback in place of a grant: as many as bring one when the widest window is half
-     * full. A feedback is due after so many though their sender never asks: one may be lost before there are more than
-     * one reports on. */
-    UT_ASK_PART = 4,
-    UT_REPORT_PACKETS = UT_ACK_BITS / 2 / UT_ASK_PART,
-    UT_FEEDBACK_PACKETS = UT_ACK_BITS / 2,
     UT_PTO_MAX_NS = 200 * 1000 * 1000,  /* the longest such time, after doubling */
     UT_PTO_FIRST_NS = 20 * 1000 * 1000, /* that time before the first round trip was measured */
     /* How long one loss makes a sender hurry its peers. Where nothing was lost before, the last packets are missed a
