@@ -50,6 +50,22 @@ static bool alike_valid(const ut_submission *x, uint32_t hosts)
     }
 }
 
+/* Where a rank's part of a bucket of |bytes| lies, and its part of the result. */
+static int check_places(const ut_job *j, const ut_engine_session *s, const ut_submission *x, uint64_t bytes)
+{
+    uint64_t shard = bytes / j->config.hosts, own = j->config.self * shard, arena = s->memory.arena_bytes;
+    uint64_t src_bytes = x->collective == UT_ALL_GATHER ? shard : bytes;
+    uint64_t dst_bytes = x->collective == UT_REDUCE_SCATTER ? shard : bytes;
+    size_t element = ut_dtype_bytes(x->dtype);
+    if (!ut_lies_inside(x->src, src_bytes, arena) || !ut_lies_inside(x->dst, dst_bytes, arena) || x->src % element ||
+        x->dst % element)
+        return UT_ERR_RANGE;
+    bool apart = x->src >= x->dst + dst_bytes || x->dst >= x->src + src_bytes;
+    uint64_t src = x->src + (dst_bytes < bytes ? own : 0), dst = x->dst + (src_bytes < bytes ? own : 0);
+    bool in_place = src == dst && x->collective != UT_ALL_TO_ALL;
+    return in_place || (apart && x->collective != UT_BROADCAST) ? UT_OK : UT_ERR_RANGE;
+}
+
 /* What a submission of another collective than allreduce may get wrong beyond the common. */
 static int check_collective(const ut_job *j, const ut_engine_session *s, const ut_submission *x)
 {
@@ -67,16 +83,7 @@ static int check_collective(const ut_job *j, const ut_engine_session *s, const u
     size_t element = ut_dtype_bytes(x->dtype);
     if (count > j->config.bucket_bytes_max / element)
         return UT_ERR_TOO_LARGE;
-    uint64_t bytes = count * element, shard = bytes / hosts, own = j->config.self * shard;
-    uint64_t src_bytes = x->collective == UT_ALL_GATHER ? shard : bytes;
-    uint64_t dst_bytes = x->collective == UT_REDUCE_SCATTER ? shard : bytes;
-    if (!ut_lies_inside(x->src, src_bytes, s->memory.arena_bytes) ||
-        !ut_lies_inside(x->dst, dst_bytes, s->memory.arena_bytes) || x->src % element || x->dst % element)
-        return UT_ERR_RANGE;
-    bool apart = x->src >= x->dst + dst_bytes || x->dst >= x->src + src_bytes;
-    uint64_t src = x->src + (dst_bytes < bytes ? own : 0), dst = x->dst + (src_bytes < bytes ? own : 0);
-    bool in_place = src == dst && x->collective != UT_ALL_TO_ALL;
-    return in_place || (apart && x->collective != UT_BROADCAST) ? UT_OK : UT_ERR_RANGE;
+    return check_places(j, s, x, count * element);
 }
 
 /* Partial jobs and all others: neither knows the words of the other. */
@@ -109,6 +116,21 @@ static int check_full(const ut_submission *x)
     return words || (x->flags & ~(UT_SUBMIT_AGREE | UT_SUBMIT_ADAPTIVE)) ? UT_ERR_ARGUMENT : UT_OK;
 }
 
+/* Where the |bytes| that an allreduce gives lie, and those that it gets. */
+static int check_buffers(uint64_t arena, const ut_submission *x, uint64_t bytes)
+{
+    size_t element = ut_dtype_bytes(x->dtype);
+    if (!ut_lies_inside(x->src, bytes, arena) || !ut_lies_inside(x->dst, bytes, arena))
+        return UT_ERR_RANGE;
+    if (x->src % element || x->dst % element)
+        return UT_ERR_RANGE;
+    if ((x->flags & UT_SUBMIT_STICKY) && x->src == x->dst && bytes)
+        return UT_ERR_RANGE; /* the answer would take its place */
+    if (x->src != x->dst && x->src < x->dst + bytes && x->dst < x->src + bytes)
+        return UT_ERR_RANGE;
+    return UT_OK;
+}
+
 /* Where each entry of an allreduce counts. */
 static int check_dense(const ut_job *j, const ut_engine_session *s, const ut_submission *x)
 {
@@ -123,16 +145,7 @@ static int check_dense(const ut_job *j, const ut_engine_session *s, const ut_sub
     size_t element = ut_dtype_bytes(x->dtype);
     if (x->count > j->config.bucket_bytes_max / element)
         return UT_ERR_TOO_LARGE;
-    uint64_t bytes = x->count * element;
-    if (!ut_lies_inside(x->src, bytes, s->memory.arena_bytes) || !ut_lies_inside(x->dst, bytes, s->memory.arena_bytes))
-        return UT_ERR_RANGE;
-    if (x->src % element || x->dst % element)
-        return UT_ERR_RANGE;
-    if ((x->flags & UT_SUBMIT_STICKY) && x->src == x->dst && bytes)
-        return UT_ERR_RANGE; /* the answer would take its place */
-    if (x->src != x->dst && x->src < x->dst + bytes && x->dst < x->src + bytes)
-        return UT_ERR_RANGE;
-    return UT_OK;
+    return check_buffers(s->memory.arena_bytes, x, x->count * element);
 }
 
 /* The numbers that every submission has, whatever it asks for. */

@@ -42,6 +42,37 @@ void ut_fold_init(ut_op_fold *f, const ut_op_what *what, ut_op_plan *plan, ut_op
     f->world = world, f->hosts = hosts, f->self = self;
 }
 
+/* Which steps bring what is summed here, send the sums on, and bring the results. */
+static void find_steps(ut_op_fold *f)
+{
+    const ut_schedule *s = &f->plan->schedule;
+    const bool strict = f->rule && f->rule->strict;
+    f->summing = UT_CHUNK_NONE;
+    for (uint32_t i = 0; i < s->steps; i++) {
+        const ut_step *x = &s->step[i];
+        if (x->kind == UT_STEP_SEND && x->stage == 1)
+            f->up[x->chunk] = i;
+        else if (x->kind == UT_STEP_RECEIVE && x->stage == 2)
+            f->down[x->chunk] = i;
+        else if (x->kind == UT_STEP_RECEIVE && (x->bytes || strict))
+            f->due[f->summing = x->chunk]++; /* who is gone contributes nothing; a strict rule waits for enough */
+    }
+    f->summing = s->own != UT_CHUNK_NONE || !strict ? s->own : f->summing;
+}
+
+/* A leaf: what it sends is its own. */
+static void close_leaves(ut_op_fold *f)
+{
+    const ut_schedule *s = &f->plan->schedule;
+    for (uint32_t c = 0; c < s->chunks; c++) {
+        assert(f->due[c] < f->hosts); /* each other host sends it once at most */
+        if ((f->due[c] == 0 || s->placed) && c != s->own) {
+            f->summed |= 1ULL << c;
+            f->ready[0][c] = slots_of(f, c);
+        }
+    }
+}
+
 void ut_fold_open(ut_op_fold *f, uint16_t ranks, uint32_t lacking)
 {
     const ut_schedule *s = &f->plan->schedule;
@@ -54,7 +85,6 @@ void ut_fold_open(ut_op_fold *f, uint16_t ranks, uint32_t lacking)
     memset(f->down, 0xff, sizeof f->down);
     memset(f->result.least_of, 0xff, sizeof f->result.least_of);
     f->ranks = ranks;
-    f->summing = UT_CHUNK_NONE;
     f->summed = f->final = f->result.thin = 0;
     f->result.nonfinite = f->result.digest = f->result.short_hosts = f->moot = 0;
     f->result.weight_min = f->world;
@@ -63,23 +93,8 @@ void ut_fold_open(ut_op_fold *f, uint16_t ranks, uint32_t lacking)
     f->first[0] = 0;
     for (uint32_t c = 0; c < s->chunks; c++)
         f->first[c + 1] = f->first[c] + ut_slots(s->from[c + 1] - s->from[c], f->payload);
-    for (uint32_t i = 0; i < s->steps; i++) {
-        const ut_step *x = &s->step[i];
-        if (x->kind == UT_STEP_SEND && x->stage == 1)
-            f->up[x->chunk] = i;
-        else if (x->kind == UT_STEP_RECEIVE && x->stage == 2)
-            f->down[x->chunk] = i;
-        else if (x->kind == UT_STEP_RECEIVE && (x->bytes || (f->rule && f->rule->strict)))
-            f->due[f->summing = x->chunk]++; /* who is gone contributes nothing; a strict rule waits for enough */
-    }
-    f->summing = s->own != UT_CHUNK_NONE || !f->rule || !f->rule->strict ? s->own : f->summing;
-    for (uint32_t c = 0; c < s->chunks; c++) {
-        assert(f->due[c] < f->hosts); /* each other host sends it once at most */
-        if ((f->due[c] == 0 || s->placed) && c != s->own) {
-            f->summed |= 1ULL << c; /* a leaf: what it sends is its own */
-            f->ready[0][c] = slots_of(f, c);
-        }
-    }
+    find_steps(f);
+    close_leaves(f);
     uint32_t slots = f->first[s->chunks];
     memset(f->state, 0, slots);
     /* What only moves is whole, unless a rank of this host did not call. */
@@ -438,11 +453,10 @@ static void close_sum(ut_op_fold *f, uint32_t chunk)
     }
 }
 
-bool ut_fold_settle(ut_op_fold *f, bool ending)
+/* Bit per chunk: something may still be folded into it. */
+static uint64_t still_folding(const ut_op_fold *f)
 {
     uint64_t folding = 0;
-    if (f->fewer_at != UINT32_MAX && !end_complete_slots(f))
-        return false;
     for (uint32_t i = 0; i < f->plan->schedule.steps; i++) {
         const ut_step *s = &f->plan->schedule.step[i];
         if (s->kind == UT_STEP_RECEIVE && s->stage == 1 && !ut_transfer_over(&f->plan->transfer[i]))
@@ -450,24 +464,35 @@ bool ut_fold_settle(ut_op_fold *f, bool ending)
     }
     if (f->rule && f->rule->strict && !f->forced && !ut_fold_own_done(f))
         folding |= 1ULL << f->summing;
-    for (uint32_t c = 0; c < f->plan->schedule.chunks; c++) {
-        uint64_t bit = 1ULL << c;
-        uint32_t down = f->down[c];
-        if (f->final & bit)
-            continue;
-        if (down != UINT32_MAX && ut_transfer_complete(&f->plan->transfer[down])) {
-            f->final |= bit;
-            if (!f->plan->schedule.direct)
-                close_sum(f, c);
-            continue;
-        }
-        if (!((f->summed | folding) & bit) && !end_sum(f, c))
-            return false;
-        /* The sum still goes up, for the sake of others, before it becomes a result here. */
-        if (f->what->collective == UT_ALLREDUCE && down != UINT32_MAX && is_over(f, down) && (f->summed & bit) &&
-            (ending || (!f->what->agree && is_over(f, f->up[c]))) && /* who must agree passes on results alone */
-            !fill(f, c))
-            return false;
+    return folding;
+}
+
+/* Chunk |c| has no result yet, and more is folded into it only if |folding|. False as of ut_fold_settle. */
+static bool settle_chunk(ut_op_fold *f, uint32_t c, bool folding, bool ending)
+{
+    uint32_t down = f->down[c];
+    if (down != UINT32_MAX && ut_transfer_complete(&f->plan->transfer[down])) {
+        f->final |= 1ULL << c;
+        if (!f->plan->schedule.direct)
+            close_sum(f, c);
+        return true;
     }
+    if (!folding && !(f->summed >> c & 1) && !end_sum(f, c))
+        return false;
+    if (f->what->collective != UT_ALLREDUCE || down == UINT32_MAX || !is_over(f, down) || !(f->summed >> c & 1))
+        return true;
+    /* The sum still goes up, for the sake of others, before it becomes a result here; who must agree passes on results
+     * alone. */
+    return !(ending || (!f->what->agree && is_over(f, f->up[c]))) || fill(f, c);
+}
+
+bool ut_fold_settle(ut_op_fold *f, bool ending)
+{
+    if (f->fewer_at != UINT32_MAX && !end_complete_slots(f))
+        return false;
+    uint64_t folding = still_folding(f);
+    for (uint32_t c = 0; c < f->plan->schedule.chunks; c++)
+        if (!(f->final >> c & 1) && !settle_chunk(f, c, folding >> c & 1, ending))
+            return false;
     return true;
 }

@@ -206,45 +206,59 @@ bool ut_job_hold_over(ut_job *j, ut_ns now)
     return true;
 }
 
+/* The op's calls, without those of |session|. Returns whether it had any. */
+static bool drop_calls(ut_op *op, uint32_t session, bool begins)
+{
+    unsigned kept = 0;
+    bool was_in = false;
+    for (unsigned i = 0; i < op->local.calls; i++) {
+        if (op->local.call[i].session == session) {
+            was_in = true;
+            op->local.places &= (uint16_t)~(begins ? ut_bit(op->local.call[i].place) : 0);
+        } else {
+            op->local.call[kept++] = op->local.call[i];
+        }
+    }
+    op->local.calls = (uint16_t)kept;
+    return was_in;
+}
+
+/* Its buffer was the op's: nothing of it can be sent any more. */
+static void give_up(ut_job *j, ut_op *op, ut_ns now)
+{
+    op->state = UT_OP_FREE;
+    j->next_open = UT_MAX2(j->next_open, op->seq + 1);
+    ut_job_raise_rx_floor(j);
+    ut_job_speak(j, now);
+    j->host->room(j->host->context);
+}
+
+static void go_on_without(ut_job *j, ut_op *op, uint32_t session, ut_ns now)
+{
+    bool begins = op->state == UT_OP_GATHERING || op->state == UT_OP_OPENING, was_in = drop_calls(op, session, begins);
+    bool in_its_memory = was_in && !begins && !ut_op_in_job_memory(&op->memory), empty = op->local.calls == 0;
+    if (was_in && !begins && op->variant)
+        op->variant->gone(op);
+    if (op->state == UT_OP_GATHERING && empty && j->host->sessions_due(j->host->context, j->number, op->seq) > 0)
+        op->state = UT_OP_FREE; /* as if nobody had called yet: the others gather it anew */
+    else if (in_its_memory || (begins && empty))
+        give_up(j, op, now);
+    else if (op->state == UT_OP_GATHERING && may_open(j, op, now))
+        ut_op_open(j, op, now);
+    else if (was_in && op->state == UT_OP_OPENING)
+        ut_op_open(j, op, now); /* once more, without it */
+    else if (was_in && op->state == UT_OP_ENDING)
+        ut_op_end_again(op);
+}
+
 void ut_op_session_gone(ut_job *j, uint32_t session, ut_ns now)
 {
     /* Every place, and not those near the floor alone: what was refused moves a rank on, so that its next call gathers
      * anywhere, and no pointer into its memory may stay. */
     for (unsigned k = 0; k < UT_OPS_MAX; k++) {
         ut_op *op = &j->op[k];
-        if (op->state == UT_OP_FREE || op->state == UT_OP_LINGERING)
-            continue;
-        unsigned kept = 0;
-        bool was_in = false, begins = op->state == UT_OP_GATHERING || op->state == UT_OP_OPENING;
-        for (unsigned i = 0; i < op->local.calls; i++) {
-            if (op->local.call[i].session == session) {
-                was_in = true;
-                op->local.places &= (uint16_t)~(begins ? ut_bit(op->local.call[i].place) : 0);
-            } else {
-                op->local.call[kept++] = op->local.call[i];
-            }
-        }
-        bool in_its_memory = was_in && !begins && !ut_op_in_job_memory(&op->memory);
-        op->local.calls = (uint16_t)kept;
-        if (was_in && !begins && op->variant)
-            op->variant->gone(op);
-        if (op->state == UT_OP_GATHERING && kept == 0 &&
-            j->host->sessions_due(j->host->context, j->number, op->seq) > 0) {
-            op->state = UT_OP_FREE; /* as if nobody had called yet: the others gather it anew */
-        } else if (in_its_memory || (begins && kept == 0)) {
-            /* Its buffer was the op's: nothing of it can be sent any more. */
-            op->state = UT_OP_FREE;
-            j->next_open = UT_MAX2(j->next_open, op->seq + 1);
-            ut_job_raise_rx_floor(j);
-            ut_job_speak(j, now);
-            j->host->room(j->host->context);
-        } else if (op->state == UT_OP_GATHERING && may_open(j, op, now)) {
-            ut_op_open(j, op, now);
-        } else if (was_in && op->state == UT_OP_OPENING) {
-            ut_op_open(j, op, now); /* once more, without it */
-        } else if (was_in && op->state == UT_OP_ENDING) {
-            ut_op_end_again(op);
-        }
+        if (op->state != UT_OP_FREE && op->state != UT_OP_LINGERING)
+            go_on_without(j, op, session, now);
     }
 }
 
