@@ -24,7 +24,7 @@ from ultima.daemon.hosts.host import State
 from ultima.daemon.hosts.peers import Peers
 from ultima.daemon.jobs import epoch_words
 from ultima.daemon.jobs.decree import Here, Seat
-from ultima.daemon.jobs.epoch import Epoch, Member
+from ultima.daemon.jobs.epoch import Epoch, Member, Word
 from ultima.daemon.jobs.job import Job
 from ultima.daemon.jobs.link import Link
 from ultima.daemon.jobs.returning import Note
@@ -154,9 +154,7 @@ class Council:
                 self._took(room)
             if room.seat.hold != room.hold:
                 room.hold = room.seat.hold
-                if room.hold is not None:
-                    until = self._engine.now() + round((room.hold[1] - now) * 1e9)
-                    self._engine.epoch_hold(job.number, room.hold[0], until)
+                word = self._hold_back(room, now) or word
         except Refused as error:
             log.error("engine refused job=%s reason=%s", job.name, error)
             return
@@ -166,6 +164,19 @@ class Council:
             self._watchers.tell_word(job)
         if room.seat.wake < math.inf:
             room.timer = asyncio.get_running_loop().call_at(room.seat.wake, self._turn, room)
+
+    def _hold_back(self, room: _Room, now: float) -> Word | None:
+        """Has ops held back before that is told; the word that tells it, if it is another op from which it can be."""
+        number, seat = room.job.number, room.seat
+        if seat.hold is None:
+            return None
+        until, word = self._engine.now() + round((seat.hold[1] - now) * 1e9), None
+        self._engine.epoch_hold(number, seat.hold[0], until)
+        if (next_op := self._engine.epoch_wishes(number).next_op) > seat.hold[0]:
+            word = seat.held_from(next_op)
+            self._engine.epoch_hold(number, next_op, until)
+        room.hold = seat.hold
+        return word
 
     def _here(self, room: _Room, now: float) -> Here:
         job = room.job

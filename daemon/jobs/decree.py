@@ -142,6 +142,14 @@ class Seat:
             if word is before:
                 return word
 
+    def held_from(self, op: int) -> Word:
+        """Ops could be held back only from `op` on, as the ones before had been opened when the hold began. Returns the
+        word that says so in place of the one that `turn` returned."""
+        assert self.hold is not None
+        self.hold = op, self.hold[1]
+        self.words[self.me] = word = replace(self.words[self.me], hold=op)
+        return word
+
     # ---- words ----
 
     def _seen(self) -> dict[Member, Word]:

@@ -153,3 +153,20 @@ async def test_a_word_that_cannot_be__does_no_harm(three: list[Daemon], caplog: 
     watchers.tell_word(theirs)
     await eventually(lambda: "epoch word refused job=job host=1" in caplog.text, "it is refused, and said so")
     assert not any(epochs(daemon) for daemon in three)
+
+
+async def test_ops_that_open_before_the_hold_begins__are_before_the_epoch(
+    house: House, three: list[Daemon], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine goes on between two questions of its daemon: what it then tells the others must be later still."""
+    job, hold = engine(three[2]).jobs[0], engine(three[2]).epoch_hold
+
+    def opens_meanwhile(number: int, op_seq: int, until_ns: int) -> None:
+        job.next_op_seq = max(job.next_op_seq, 30)
+        hold(number, op_seq, until_ns)
+
+    monkeypatch.setattr(engine(three[2]), "epoch_hold", opens_meanwhile)
+    await house.stop(three[1])
+    await eventually(lambda: bool(epochs(three[0])), "an epoch without it")
+    assert epochs(three[0])[0].start == 30
+    assert [op for op, _ in job.holds] == [0, 30]
