@@ -14,5 +14,5 @@ WORLD_SIZE_MAX = HOSTS_MAX * LOCAL_RANKS_MAX
 LANES_MAX = 4  # engines of one daemon
 BUCKET_BYTES_MAX = 2**32 - 1
 PACKET_BYTES_MIN, PACKET_BYTES_MAX, PACKET_BYTES_STEP = 96, 9216, 8  # UDP payload of a full packet
-WIRE_VERSION = 3  # of the protocol between engines (transport_c/PROTOCOL.md)
+WIRE_VERSION = 4  # of the protocol between engines (transport_c/PROTOCOL.md)
 JOB_NAME_MAX = 128  # printable characters
