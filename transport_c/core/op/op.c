@@ -197,8 +197,9 @@ bool ut_job_hold_over(ut_job *j, ut_ns now)
     if (now < ut_epochs_hold_ends(&j->epochs) || j->epochs.held_from == UINT64_MAX)
         return false;
     ut_epochs_hold(&j->epochs, UINT64_MAX, 0);
+    const uint64_t first = j->next_open; /* which moves as they open */
     for (unsigned k = 0; k < UT_OPS_MAX; k++) {
-        ut_op *op = ut_job_op(j, j->next_open + k);
+        ut_op *op = ut_job_op(j, first + k);
         if (op->state == UT_OP_GATHERING && may_open(j, op, now))
             ut_op_open(j, op, now);
     }
