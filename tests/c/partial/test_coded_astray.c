@@ -29,9 +29,9 @@ static void gifts_of_another_step__are_not_taken(void)
     end();
 }
 
-/* Two hosts start the same op for different steps, before either hears of the other: what one sends must not get into
- * the other's sum. Both fail, and the step that comes next is exact. */
-static void steps_that_meet_in_one_op__do_not_mix(void)
+/* Two hosts start ops for different steps, before either hears of the other: what one sends must not get into the
+ * other's sum. The lower one is past the others, and the higher one is exact when all have come to it. */
+static void steps_that_begin_together__do_not_mix(void)
 {
     begin(4, 1, coded(1));
     run(20 * UT_MS);
@@ -53,11 +53,18 @@ static void steps_that_meet_in_one_op__do_not_mix(void)
     end();
 }
 
+/* Host |by| says to host |h| that |step| is over, and all before it. */
 static void is_told(uint32_t h, uint32_t by, uint32_t step)
 {
     ut_job *j = hosts[h].engine->job[0];
-    ut_record r = {.op_seq = 0, .flags = UT_RECORD_DIGEST | UT_RECORD_ACTIVE, .oldest_step = step, .attached = 1};
-    (void)j->gathering->hear(j, by, &r);
+    j->ledger.row[by].rx_floor = ut_step_first_op((uint64_t)step + 1);
+    j->gathering->heard(j, now);
+}
+
+/* A floor that sinks is refused, with all else that a feedback says. */
+static void is_told_the_truth_again(uint32_t h, uint32_t by)
+{
+    hosts[h].engine->job[0]->ledger.row[by].rx_floor = 0;
 }
 
 /* One host tells of a step that nobody has come to. What it says of the next one is believed, and no more. */
@@ -70,15 +77,19 @@ static void a_host_that_lies_of_steps__sends_nobody_away(void)
     run(50 * UT_MS);
     for (uint32_t h = 0; h < n; h++)
         (void)exact(h, 1, 0);
-    is_told(0, 1, 1000000);
-    ask_step(0, 1, UT_SECOND);
-    run(10 * UT_MS);
-    CHECK_EQ(receipt(0).status, UT_BEHIND);
+    for (uint32_t next = 0; next < 2; next++) {
+        is_told(0, 1, next ? 1 : 1000000);
+        ask_step(0, 1, 20 * UT_MS);
+        run(30 * UT_MS);
+        CHECK_EQ(receipt(0).status, next ? UT_BEHIND : UT_FAILED);
+    }
+    is_told_the_truth_again(0, 1);
     for (uint32_t h = 0; h < n; h++)
         give_step(h, 1, 2, UT_SECOND);
     run(50 * UT_MS);
     for (uint32_t h = 0; h < n; h++)
         (void)exact(h, 1, 2);
+    is_told(0, 1, 1000000);
     is_told(0, 2, 1000000); /* two that lie alike are believed */
     ask_step(0, 5, UT_SECOND);
     run(10 * UT_MS);
@@ -88,22 +99,30 @@ static void a_host_that_lies_of_steps__sends_nobody_away(void)
     end();
 }
 
-/* A host that comes back has had no result. Two tell that the step before is over, and one alone has this one. */
+/* A host that comes back has had no op. Two tell that a step is over; one alone is believed of the next one as soon as
+ * this host has tried it. */
 static void a_host_that_comes_back__believes_one_of_the_next_step(void)
 {
     begin(4, 1, coded(1));
     run(20 * UT_MS);
     is_told(0, 1, 4);
     is_told(0, 2, 4);
-    is_told(0, 3, 1000000);
-    ask_step(0, 6, 20 * UT_MS);
-    run(30 * UT_MS);
-    CHECK_EQ(receipt(0).status, UT_FAILED);
-    ask_step(0, 5, 20 * UT_MS);
-    run(30 * UT_MS);
-    ut_receipt r = receipt(0);
-    CHECK_EQ(r.status, UT_BEHIND);
-    CHECK_EQ(r.step, 5);
+    for (uint32_t tried = 0; tried < 2; tried++) {
+        is_told(0, 3, tried ? 5 : 1000000);
+        ask_step(0, 5, 20 * UT_MS);
+        run(30 * UT_MS);
+        ut_receipt r = receipt(0);
+        CHECK_EQ(r.status, tried ? UT_BEHIND : UT_FAILED);
+        CHECK_EQ(r.step, tried ? 5 : 0);
+        ask_step(0, 4, 20 * UT_MS);
+        run(10 * UT_MS);
+        CHECK_EQ(receipt(0).status, UT_BEHIND);
+        if (tried)
+            break;
+        give_step(0, 1, 5, 20 * UT_MS);
+        run(50 * UT_MS);
+        CHECK_EQ(receipt(0).status, UT_FAILED);
+    }
     end();
 }
 
@@ -118,10 +137,15 @@ static void a_host_that_missed_all_words__is_told_again(void)
     run(300 * UT_MS);
     for (uint32_t h = 0; h < n; h++)
         (void)exact(h, 1, 0);
-    struct ut_coded *c = hosts[1].engine->job[0]->partial->coded;
-    c->next = c->elsewhere = c->came_to = 0;
-    memset(c->told, 0, sizeof c->told);
-    memset(c->result, 0, sizeof c->result);
+    ut_job *j = hosts[1].engine->job[0];
+    for (uint32_t h = 0; h < n; h++) {
+        ut_ledger_forget(&j->ledger, h);
+        ut_ledger_forget(&hosts[h].engine->job[0]->ledger, 1); /* or its floor would fall */
+    }
+    j->next_open = j->rx_floor = j->partial->results = j->partial->coded->at = 0;
+    for (unsigned k = 0; k < UT_OPS_MAX; k++)
+        j->op[k].state = UT_OP_FREE;
+    memset(j->partial->coded->result, 0, sizeof j->partial->coded->result);
     for (unsigned again = 0; again < 2; again++) {
         give_step(1, 1, 0, UT_SECOND);
         run(100 * UT_MS);
@@ -254,11 +278,37 @@ static void the_only_other_host_that_is_up__is_believed(void)
     end();
 }
 
+/* The number of an op is its step's, whatever steps are left out and however often one is tried; the job takes it from
+ * the first rank that gives, be it far beyond any number that a host may lag. */
+static void the_number_of_an_op__is_that_of_its_step(void)
+{
+    static const uint32_t steps[] = {3000000, 3000001, 3000100, UINT32_MAX};
+    begin(4, 1, coded(1));
+    run(20 * UT_MS);
+    for (unsigned k = 0; k < 4; k++) {
+        give_step(0, 1, steps[k], 20 * UT_MS); /* alone: that fails, and host 0 has made an attempt more */
+        run(50 * UT_MS);
+        ut_receipt r = receipt(0);
+        CHECK_EQ(r.status, UT_FAILED);
+        CHECK_EQ(r.op_seq, ut_step_first_op(steps[k]));
+        for (uint32_t h = 0; h < n; h++)
+            give_step(h, 1, steps[k], UT_SECOND);
+        run(100 * UT_MS);
+        for (uint32_t h = 0; h < n; h++) {
+            r = exact(h, 1, steps[k]);
+            CHECK_EQ(ut_step_of_op(r.op_seq), steps[k]);
+        }
+        CHECK_EQ(hosts[0].engine->job[0]->next_open, ut_step_first_op(steps[k] + 1ULL));
+    }
+    end();
+}
+
 int main(int argc, char **argv)
 {
     check_begin(argc, argv);
     RUN(gifts_of_another_step__are_not_taken);
-    RUN(steps_that_meet_in_one_op__do_not_mix);
+    RUN(steps_that_begin_together__do_not_mix);
+    RUN(the_number_of_an_op__is_that_of_its_step);
     RUN(a_host_that_lies_of_steps__sends_nobody_away);
     RUN(a_host_that_comes_back__believes_one_of_the_next_step);
     RUN(a_host_that_missed_all_words__is_told_again);

@@ -7,7 +7,7 @@ static const uint64_t STALE =
 void ut_ledger_init(ut_ledger *l, ut_claims *rows, uint32_t hosts, uint32_t self)
 {
     assert(hosts >= 1 && hosts <= UT_HOSTS_MAX && self < hosts);
-    *l = (ut_ledger){.hosts = hosts, .self = self, .row = rows};
+    *l = (ut_ledger){.hosts = hosts, .self = self, .lag = UT_LAG_MAX, .row = rows};
 }
 
 /* ---- hear ---- */
@@ -33,9 +33,9 @@ static uint64_t seen_of(const ut_claims *c, const ut_feedback *f)
 bool ut_ledger_is_wild(const ut_ledger *l, uint32_t host, const ut_feedback *f, uint64_t next, bool begun)
 {
     const ut_claims *c = &l->row[host];
-    bool far = ut_ledger_is_too_far(next, f->rx_floor) || ut_ledger_is_too_far(next, f->tx_floor);
+    bool far = ut_ledger_is_too_far(l, next, f->rx_floor) || ut_ledger_is_too_far(l, next, f->tx_floor);
     for (unsigned i = 0; i < f->records; i++)
-        far = far || ut_ledger_is_too_far(next, f->record[i].op_seq);
+        far = far || ut_ledger_is_too_far(l, next, f->record[i].op_seq);
     return (far && begun) || f->rx_floor < c->rx_floor || f->tx_floor < c->tx_floor || seen_of(c, f) > c->said.version;
 }
 
@@ -45,9 +45,9 @@ enum ut_heard ut_ledger_hear_floors(ut_ledger *l, uint32_t host, const ut_feedba
     const uint64_t seen = seen_of(c, f), floor = c->rx_floor;
     assert(f->rx_floor >= c->rx_floor && f->tx_floor >= c->tx_floor && seen <= c->said.version);
     c->said.seen = UT_MAX2(c->said.seen, seen);
-    if (!ut_ledger_is_too_far(next, f->rx_floor))
+    if (!ut_ledger_is_too_far(l, next, f->rx_floor))
         c->rx_floor = f->rx_floor;
-    if (!ut_ledger_is_too_far(next, f->tx_floor))
+    if (!ut_ledger_is_too_far(l, next, f->tx_floor))
         c->tx_floor = f->tx_floor;
     return c->rx_floor > floor ? UT_HEARD_NEWS : UT_HEARD_NOTHING;
 }

@@ -54,6 +54,7 @@ typedef struct ut_claims {
 
 typedef struct ut_ledger {
     uint32_t hosts, self;
+    uint64_t lag;   /* no two hosts are further apart, in ops */
     ut_claims *row; /* one for each host */
 } ut_ledger;
 
@@ -76,9 +77,9 @@ static inline void ut_ledger_spoke(ut_ledger *l, uint32_t host, uint64_t seq)
     l->row[host].spoken = UT_MAX2(l->row[host].spoken, seq + 1);
 }
 /* No peer that speaks the truth has come to op |seq| while this host is about to open op |next|. */
-static inline bool ut_ledger_is_too_far(uint64_t next, uint64_t seq)
+static inline bool ut_ledger_is_too_far(const ut_ledger *l, uint64_t next, uint64_t seq)
 {
-    return seq > next && seq - next > UT_LAG_MAX;
+    return seq > next && seq - next > l->lag;
 }
 /* |f| speaks of ops to which no peer can have come, takes back a floor, or has seen a version that was never said.
  * |begun|: this host has opened ops of the job; before that it may not know where the job is, and learns it soon.

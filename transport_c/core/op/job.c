@@ -209,6 +209,17 @@ uint64_t ut_job_next_op(const ut_job *j)
     return ut_ledger_believe(&j->ledger, UT_FACT_SPOKEN, ut_bits_below(j->config.hosts), own, UT_EARLY_MAX);
 }
 
+ut_op *ut_job_op_after(ut_job *j, const ut_op *before)
+{
+    ut_op *next = NULL;
+    for (unsigned k = 0; k < UT_OPS_MAX; k++) {
+        ut_op *op = &j->op[k];
+        if (op->state != UT_OP_FREE && (!before || op->seq > before->seq) && (!next || op->seq < next->seq))
+            next = op;
+    }
+    return next;
+}
+
 bool ut_job_is_calm(const ut_job *j, ut_ns now)
 {
     for (uint32_t h = 0; h < j->config.hosts; h++)

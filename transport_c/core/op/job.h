@@ -73,6 +73,10 @@ static inline bool ut_job_is_to_come(const ut_job *j, uint64_t seq)
     return begins || (seq >= j->next_open && seq < j->next_open + j->gathering->early);
 }
 
+/* The oldest op that is open or lingers, of those after |before|, or of all where that is NULL; NULL: there is none.
+ * Numbers may be left out between two of them. */
+ut_op *ut_job_op_after(ut_job *j, const ut_op *before);
+
 /* What a decoder must check: the checksum, or nothing where a cipher's tag was checked already. */
 static inline enum ut_check ut_job_check(const ut_job *j)
 {

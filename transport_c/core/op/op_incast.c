@@ -67,9 +67,8 @@ void ut_job_incast_tick(ut_job *j, ut_ns now)
         return;
     }
     for (unsigned open = 0; open < 2; open++) /* those that have their turn; then who gets one */
-        for (uint64_t seq = j->rx_floor; seq < j->rx_floor + UT_OPS_MAX; seq++) {
-            ut_op *op = ut_job_op(j, seq);
-            if (op->seq != seq || op->state != UT_OP_RUNNING)
+        for (ut_op *op = ut_job_op_after(j, NULL); op; op = ut_job_op_after(j, op)) {
+            if (op->state != UT_OP_RUNNING)
                 continue;
             for (uint32_t i = 0; i < op->plan.schedule.steps; i++)
                 if (op->plan.schedule.step[i].kind == UT_STEP_RECEIVE)

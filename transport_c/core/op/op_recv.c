@@ -32,12 +32,20 @@ typedef struct place {
     uint32_t slot;
 } place;
 
+/* The op of a data packet, which has only the low half of its number. Who sends data of an op has a floor that is near:
+ * this host may be far from there, where steps are numbers of ops. */
+static uint64_t op_of(const ut_job *j, uint32_t host, const ut_data *h)
+{
+    uint64_t floor = j->ledger.row[host].tx_floor;
+    return ut_expand32(floor ? floor : j->next_open, h->op_seq);
+}
+
 /* Finds it. USED: it is found. */
 static enum ut_taken find(ut_job *j, uint32_t host, const ut_data *h, place *ret)
 {
-    uint64_t seq = ut_expand32(j->next_open, h->op_seq);
+    uint64_t seq = op_of(j, host, h);
     ut_op *op = ut_job_op(j, seq);
-    if (ut_ledger_is_too_far(j->next_open, seq))
+    if (ut_ledger_is_too_far(&j->ledger, j->next_open, seq))
         return UT_TAKEN_REFUSED;
     ut_ledger_spoke(&j->ledger, host, seq);
     if (op->seq != seq || op->state != UT_OP_RUNNING) {
@@ -319,7 +327,7 @@ static bool is_urgent(const ut_job *j, const ut_record *r, enum ut_heard heard)
 /* What |host| says of one op. */
 static void hear_record(ut_job *j, uint32_t host, const ut_record *r, news *ret, ut_ns now)
 {
-    const bool far = ut_ledger_is_too_far(j->next_open, r->op_seq);
+    const bool far = ut_ledger_is_too_far(&j->ledger, j->next_open, r->op_seq);
     if (far || r->op_seq >= j->next_open + j->gathering->early) {
         if (!far)
             ut_ledger_spoke(&j->ledger, host, r->op_seq);

@@ -189,10 +189,8 @@ static void note_blocked(const ut_job *j, ut_conn *c, ut_ns now)
 /* The oldest op's repairs of |stage|, to whichever peer may have them. */
 static bool repair(ut_job *j, unsigned stage, ut_ns now, ut_burst *b)
 {
-    uint64_t first = ut_job_tx_floor(j);
-    for (uint64_t seq = first; seq < first + UT_OPS_MAX; seq++) {
-        ut_op *op = ut_job_op(j, seq);
-        if (op->seq != seq || !ut_op_sends(op))
+    for (ut_op *op = ut_job_op_after(j, NULL); op; op = ut_job_op_after(j, op)) {
+        if (!ut_op_sends(op))
             continue;
         for (uint32_t i = 0; i < op->plan.schedule.steps; i++) {
             if (op->plan.schedule.step[i].stage != stage || !has_work(op, i, true))
@@ -240,11 +238,9 @@ static uint32_t next_step(ut_job *j, const ut_op *op, ut_ns now, uint32_t *most)
 /* Fresh slots of the oldest op that has any to send. */
 static bool fresh(ut_job *j, ut_ns now, ut_burst *b)
 {
-    uint64_t first = ut_job_tx_floor(j);
-    for (uint64_t seq = first; seq < first + UT_OPS_MAX; seq++) {
-        ut_op *op = ut_job_op(j, seq);
+    for (ut_op *op = ut_job_op_after(j, NULL); op; op = ut_job_op_after(j, op)) {
         uint32_t i, most = 0;
-        while (op->seq == seq && ut_op_sends(op) && (i = next_step(j, op, now, &most)) != UINT32_MAX)
+        while (ut_op_sends(op) && (i = next_step(j, op, now, &most)) != UINT32_MAX)
             if (burst_of(j, op, i, false, most, now, b)) /* else all its slots had come back before they went */
                 return true;
     }

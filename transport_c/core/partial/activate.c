@@ -132,8 +132,6 @@ static bool is_joinable(const ut_job *j, const ut_claims *c, unsigned k, ut_ns n
         r->mode >= UT_MODES_END || r->collective != UT_ALLREDUCE ||
         r->count > j->config.bucket_bytes_max / ut_dtype_bytes(r->dtype))
         return false;
-    if (j->partial->coded && r->oldest_step < j->partial->coded->next)
-        return false; /* somebody makes a result once more that is here */
     return r->time_left_us == UINT32_MAX || now < c->at[k] + r->time_left_us * UT_US;
 }
 
@@ -146,7 +144,8 @@ static bool runs_elsewhere(const ut_job *j, ut_ns now, uint64_t *ret_seq, uint32
         const ut_claims *c = &j->ledger.row[h];
         for (unsigned k = 0; h != j->config.self && ut_job_host_is_up(j, h) && k < UT_OPS_MAX; k++) {
             uint64_t seq = c->record[k].op_seq;
-            if (seq < j->next_open || seq - j->next_open > UT_LAG_MAX || seq > *ret_seq || !is_joinable(j, c, k, now))
+            if (seq < j->next_open || seq - j->next_open > j->ledger.lag || seq > *ret_seq ||
+                !is_joinable(j, c, k, now) || (j->partial->coded && !ut_coded_joins(j, h, seq)))
                 continue;
             if (seq == *ret_seq && c->first_at[k] >= at)
                 continue;
@@ -170,6 +169,8 @@ static void skip_to(ut_job *j, uint64_t seq, ut_ns now)
 
 static uint64_t ended_elsewhere(const ut_job *j)
 {
+    if (j->partial->coded)
+        return 0; /* which steps are over elsewhere is asked anew each time */
     return ut_ledger_believe(&j->ledger, UT_FACT_ENDED, ut_job_up(j), j->next_open, UT_LAG_MAX);
 }
 
@@ -217,7 +218,6 @@ static ut_submission shape_of(const ut_job *j, uint32_t host, uint64_t seq)
                            .dtype = r->dtype,
                            .redop = r->redop,
                            .mode = r->mode,
-                           .oldest_step = r->oldest_step,
                            .flags = r->submitted & (UT_SUBMIT_WORLD | UT_SUBMIT_ADAPTIVE)};
 }
 
@@ -244,7 +244,9 @@ void ut_partial_look(ut_job *j, ut_ns now)
         uint32_t from = j->config.self;
         bool external = runs_elsewhere(j, now, &seq, &from);
         skip_to(j, external ? seq : ended_elsewhere(j), now);
-        seq = j->next_open;
+        if (p->coded)
+            ut_coded_answer_behind(j, now);
+        seq = p->coded && !external ? ut_coded_first_op(j) : j->next_open;
         ut_policy_set set = ut_policy_of(j, seq);
         tell_ready(j, seq, &set, now);
         external = external && set.policy != UT_POLICY_FULL;
@@ -260,7 +262,7 @@ void ut_partial_look(ut_job *j, ut_ns now)
         else
             shape = shape_of(j, from, seq);
         shape.op_seq = seq;
-        p->look_at = p->coded ? ut_coded_waits_until(j, p->due_at, shape.deadline_ns)
+        p->look_at = p->coded ? ut_coded_waits_until(j, seq, p->due_at, shape.deadline_ns)
                               : waits_until(j, set.tau, p->due_at, shape.deadline_ns);
         if (now < p->look_at)
             return;

@@ -5,12 +5,37 @@
  * step that it names, of which the last three stay. And the op ends when the sum over all data can be had from those
  * that have given (core/fold/coded.h), or fails. coded_gift.c has gifts and answers, op_coded.c the op, coded_send.c
  * what is sent of it.
+ *
+ * The number of an op is its step's and the attempt's: step * UT_STEP_OPS + attempt * UT_OPS_MAX. A step has attempts
+ * because an op that has failed can be tried again. An op with a result takes this host past all numbers of its step.
+ * So the floors that every feedback carries say which steps are over.
  */
 #ifndef UT_CODED_H
 #define UT_CODED_H
 
 #include "core/fold/coded.h"
 #include "core/partial/part.h"
+
+enum {
+    /* Attempts at a step, and one: then the step is over without a result. A trainer that tries again at once after
+     * each failure has made so many after some minutes. */
+    UT_STEP_ATTEMPTS = 1 << 18,
+    /* One more than a multiple of UT_OPS_MAX: every attempt at a step has the same place among the ops of the job, and
+     * the three steps before it have the others, so that their results stay. */
+    UT_STEP_OPS = UT_OPS_MAX * UT_STEP_ATTEMPTS + 1,
+};
+
+/* Steps are the trainers' numbers, so that the next one may be any. */
+#define UT_STEP_NUMBERS ((UINT32_MAX + 1ULL) * UT_STEP_OPS)
+
+static inline uint64_t ut_step_first_op(uint64_t step)
+{
+    return step * UT_STEP_OPS;
+}
+static inline uint64_t ut_step_of_op(uint64_t seq)
+{
+    return seq / UT_STEP_OPS;
+}
 
 /* A result that still lies in the memory of the op that made it. */
 typedef struct ut_step_result {
@@ -32,11 +57,8 @@ struct ut_coded {
     ut_coded_sums sums;
     ut_linear code;
     bool exact;
-    uint64_t next;                     /* the step after the newest with a result here */
-    uint64_t came_to;                  /* the step at which the job was when this host came to it; 0: at its start */
-    uint64_t elsewhere;                /* the step after the newest with a result on some host */
-    uint64_t elsewhere_op;             /* the op that had it there */
-    uint64_t told[UT_HOSTS_MAX];       /* by host: the step after the newest over there, as this life of it told */
+    uint64_t
+        at; /* the step at which this host stands: that of its newest op, or the one after it if there is a result */
     ut_step_result result[UT_OPS_MAX]; /* by op_seq modulo UT_OPS_MAX */
 
     /* Of the op that runs. */
@@ -59,10 +81,24 @@ void ut_coded_answer_behind(ut_job *j, ut_ns now);
 ut_op *ut_coded_running(ut_job *j);
 /* What waits here is for a step that is still to come. */
 bool ut_coded_ready(const ut_job *j);
-/* Until when the next op waits, which is due since |since| and has until |end|: its memory holds a result that the rank
+/* The op that starts with what waits here; the next one if nothing does. */
+uint64_t ut_coded_first_op(const ut_job *j);
+/* This host joins op |seq|, which |host| says that it runs: the rank here goes to that step itself, or further and lets
+ * the others have its shard; or it has nothing to give, and the step is within reach. */
+bool ut_coded_joins(const ut_job *j, uint32_t host, uint64_t seq);
+/* Until when op |seq| waits, which is due since |since| and has until |end|: its memory holds a result that the rank
  * here has not had, or it is the first and not all hosts have met, or its step is under way at the root. 0: it need not
  * wait. */
-ut_ns ut_coded_waits_until(const ut_job *j, ut_ns since, ut_ns end);
+ut_ns ut_coded_waits_until(const ut_job *j, uint64_t seq, ut_ns since, ut_ns end);
+
+/* coded_step.c */
+/* The op below which every op is over, by what this host's peers say; 0 if they say nothing that is believed. */
+uint64_t ut_coded_over_elsewhere(const ut_job *j);
+/* The step of |op| was over before this host began it: so say hosts that are not in the op. */
+bool ut_coded_was_over(const ut_job *j, const ut_op *op);
+/* |host| says that it runs op |seq|, and that is believed: the word of one host counts for the step at which this one
+ * stands and for the one after. More could send everybody away for good. */
+bool ut_coded_reaches(const ut_job *j, uint32_t host, uint64_t seq);
 
 /* coded_send.c */
 /* In a tree, |host| has others below it. */
@@ -77,8 +113,6 @@ void ut_coded_release(ut_job *j, ut_op *op, ut_ns now);
 /* op_coded.c */
 /* Something has changed: a gift, a peer's record, a peer. */
 void ut_coded_look(ut_job *j, ut_ns now);
-/* |host| begins another life. */
-void ut_coded_host_connects(const ut_job *j, uint32_t host);
 /* Carves what a coded job needs, or only counts it. */
 void ut_coded_lay_out(ut_carver *c, const ut_job_config *config, ut_coded_memory *ret);
 /* Makes a partial job a coded one. */

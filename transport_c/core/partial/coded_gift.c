@@ -17,45 +17,75 @@ ut_op *ut_coded_running(ut_job *j)
     return open && op->seq == j->next_open - 1 ? op : NULL;
 }
 
+/* The step below which every step is over: those that ops have passed here, or of which peers say so. That is asked
+ * anew each time, so that what a host has told goes with its life. */
+static uint64_t first_open(const ut_job *j)
+{
+    return ut_step_of_op(UT_MAX2(j->next_open, ut_coded_over_elsewhere(j)));
+}
+
+static bool is_over(const ut_job *j, uint64_t step)
+{
+    return step < first_open(j);
+}
+
 bool ut_coded_ready(const ut_job *j)
 {
     const ut_gift *g = &rank_of(j)->waiting;
-    const struct ut_coded *c = j->partial->coded;
-    return g->there && g->said.oldest_step >= UT_MAX2(c->next, c->elsewhere);
+    return g->there && !is_over(j, g->said.oldest_step);
+}
+
+uint64_t ut_coded_first_op(const ut_job *j)
+{
+    if (!ut_coded_ready(j))
+        return j->next_open;
+    /* An attempt that has ended on another host can have no part of that one. */
+    const uint64_t step = rank_of(j)->waiting.said.oldest_step, first = ut_step_first_op(step);
+    uint64_t next = UT_MAX2(j->next_open, first);
+    for (uint32_t h = 0; h < j->config.hosts; h++)
+        if (h != j->config.self && ut_job_host_is_up(j, h) && ut_step_of_op(j->ledger.row[h].rx_floor) == step)
+            next = UT_MAX2(next, j->ledger.row[h].rx_floor);
+    return first + (next - first + UT_OPS_MAX - 1) / UT_OPS_MAX * UT_OPS_MAX;
+}
+
+bool ut_coded_joins(const ut_job *j, uint32_t host, uint64_t seq)
+{
+    uint64_t step = ut_step_of_op(seq);
+    if (step > UINT32_MAX || (seq - ut_step_first_op(step)) % UT_OPS_MAX)
+        return false;
+    if (ut_coded_ready(j))
+        return rank_of(j)->waiting.said.oldest_step >= step;
+    return ut_coded_reaches(j, host, seq);
 }
 
 /* The job is new here, and there are hosts that this one has not met yet: without them a step that they could have
  * saved would fail. */
 static bool has_strangers(const ut_job *j)
 {
-    for (uint32_t h = 0; h < j->config.hosts && j->partial->coded->next == 0; h++)
+    for (uint32_t h = 0; h < j->config.hosts && j->partial->results == 0; h++)
         if (h != j->config.self && j->conn[h].state == UT_CONN_NEW)
             return true;
     return false;
 }
 
-/* The root of a tree has an op for |step| under way whose number is used up here. That op gets its sum without this
- * host, or fails; and a host that began the next one for the same step would be an op behind for ever. In a star the
+/* The root of a tree has an attempt at the step of |seq| under way whose number is used up here. That op gets its sum
+ * without this host, or fails; and a host that began the next attempt would be an op ahead for ever. In a star the
  * others cannot do without this host's shard, and so come to it. */
-static bool is_under_way_at_root(const ut_job *j, uint64_t step)
+static bool is_under_way_at_root(const ut_job *j, uint64_t seq)
 {
+    const ut_claims *root = &j->ledger.row[0];
+    const ut_record *r = &root->record[seq % UT_OPS_MAX];
     if (!j->partial->coded->sums.children || j->config.self == 0 || !ut_job_host_is_up(j, 0))
         return false;
-    for (unsigned k = 0; k < UT_OPS_MAX; k++) {
-        const ut_record *r = &j->ledger.row[0].record[k];
-        if (j->ledger.row[0].seen[k] && r->op_seq >= j->ledger.row[0].rx_floor && r->op_seq < j->next_open &&
-            r->oldest_step == step && (r->flags & UT_RECORD_ACTIVE))
-            return true;
-    }
-    return false;
+    return root->seen[seq % UT_OPS_MAX] && (r->flags & UT_RECORD_ACTIVE) && r->op_seq >= root->rx_floor &&
+           r->op_seq < j->next_open && ut_step_of_op(r->op_seq) == ut_step_of_op(seq);
 }
 
-ut_ns ut_coded_waits_until(const ut_job *j, ut_ns since, ut_ns end)
+ut_ns ut_coded_waits_until(const ut_job *j, uint64_t seq, ut_ns since, ut_ns end)
 {
-    const ut_step_result *r = &j->partial->coded->result[j->next_open % UT_OPS_MAX];
+    const ut_step_result *r = &j->partial->coded->result[seq % UT_OPS_MAX];
     bool is_owed = r->there && !r->had && rank_of(j)->session != UINT32_MAX;
-    const ut_gift *g = &rank_of(j)->waiting;
-    if (!is_owed && !has_strangers(j) && !(g->there && is_under_way_at_root(j, g->said.oldest_step)))
+    if (!is_owed && !has_strangers(j) && !is_under_way_at_root(j, seq))
         return 0;
     return since + (end == UT_NEVER ? 10 * UT_SECOND : end > since ? end - since : 0) / 4;
 }
@@ -91,9 +121,8 @@ static void drop_gift(ut_rank_gifts *r, const ut_submission *x)
 
 static ut_receipt behind(const ut_job *j, const ut_submission *x)
 {
-    const struct ut_coded *c = j->partial->coded;
     ut_receipt receipt = ut_answer_brief(j, x, UT_BEHIND, UT_OK);
-    receipt.step = (uint32_t)(UT_MAX2(c->next, c->elsewhere) - 1);
+    receipt.step = (uint32_t)(first_open(j) - 1);
     receipt.exact = UT_EXACT_NO;
     return receipt;
 }
@@ -101,9 +130,8 @@ static ut_receipt behind(const ut_job *j, const ut_submission *x)
 /* The result of |step| is over and neither here nor coming. */
 static bool is_behind(ut_job *j, uint64_t step)
 {
-    const struct ut_coded *c = j->partial->coded;
     const ut_op *op = ut_coded_running(j);
-    return step < UT_MAX2(c->next, c->elsewhere) && !result_of(j, step) && !(op && op->what.step == step);
+    return is_over(j, step) && !result_of(j, step) && !(op && op->what.step == step);
 }
 
 void ut_coded_submit(ut_job *j, uint32_t session, const ut_waiting *call, ut_ns now)
@@ -161,7 +189,8 @@ const ut_submission *ut_coded_take(ut_job *j, ut_op *op)
     ut_rank_gifts *r = rank_of(j);
     *part = (ut_part){.heard = true};
     j->partial->announce = false;
-    j->partial->coded->result[op->seq % UT_OPS_MAX].there = false; /* its memory is the new op's */
+    struct ut_coded *c = j->partial->coded;
+    c->result[op->seq % UT_OPS_MAX].there = false; /* its memory is the new op's */
     r->state = UT_SLOT_NULL;
     if (!r->waiting.there || r->waiting.said.oldest_step != op->what.step)
         return NULL;
@@ -184,11 +213,12 @@ void ut_coded_ended(ut_job *j, const ut_op *op, const ut_receipt *receipt, ut_ns
     ut_rank_gifts *r = rank_of(j);
     bool ok = receipt->status != UT_FAILED;
     p->stale = true;
+    c->at = UT_MAX2(c->at, (uint64_t)op->what.step + ok);
     if (ok) {
-        c->next = UT_MAX2(c->next, (uint64_t)op->what.step + 1);
+        p->results = UT_MAX2(p->results, (uint64_t)op->what.step + 1);
         c->result[op->seq % UT_OPS_MAX] = (ut_step_result){
             .there = true, .had = r->session == UINT32_MAX, .step = op->what.step, .receipt = j->account.kept_count};
-        p->results = c->next;
+        j->next_open = UT_MAX2(j->next_open, ut_step_first_op(p->results));
         r->result = r->state;
     }
     for (uint32_t i = 0; r->session != UINT32_MAX && i < r->calls->count; i++) {

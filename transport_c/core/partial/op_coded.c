@@ -146,8 +146,8 @@ static int lacks(const ut_job *j, ut_op *op, enum ut_sum_over over)
         return UT_ERR_ABSENT; /* no result comes to whom it sums up for */
     uint64_t never = !owner ? 0 : over == UT_SUM_IS_CUT ? UINT64_MAX : hopeless(j, op);
     uint64_t lacking = never ? ut_coded_lacking(&op->fold, never) : 0;
-    if (j->partial->coded->elsewhere > op->what.step && j->partial->coded->elsewhere_op < op->seq)
-        return UT_ERR_ABSENT; /* the step was over before this host began it */
+    if (ut_coded_was_over(j, op))
+        return UT_ERR_ABSENT;
     if (!j->partial->coded->exact) {
         op->fold.forced = over == UT_SUM_IS_CUT || (over == UT_SUM_ALL_CAME && lacking);
         if (op->fold.forced)
@@ -164,84 +164,17 @@ static void record(ut_job *j, ut_op *op, uint32_t host, const ut_record *r, ut_n
     ut_part *part = &op->partial->said[host];
     struct ut_coded *c = j->partial->coded;
     uint16_t fresh = r->fresh & ut_job_places_of(j, host);
-    if (r->oldest_step != op->what.step)
-        return; /* it has an op of this number for another step */
     if (!part->heard || (part->weight == 0 && fresh))
         *part = (ut_part){.heard = true,
                           .weight = UT_MIN2(r->weight, (uint16_t)__builtin_popcount(fresh)),
                           .fresh = fresh,
-                          .oldest_step = r->oldest_step};
+                          .oldest_step = op->what.step};
     if ((r->submitted & UT_RECORD_ENOUGH) && !(c->enough & ut_bit(host))) {
         c->enough |= ut_bit(host);
         for (uint32_t i = op->plan.tx_of[0][host]; i != UINT32_MAX; i = op->plan.peer_next[i])
             op->plan.transfer[i].closed = 1;
     }
     ut_coded_release(j, op, now);
-}
-
-/* The second highest of what other hosts have told of the steps that are over: at least one of two speaks the truth. */
-static uint64_t word_of_two(const ut_job *j, uint64_t *ret_most)
-{
-    const struct ut_coded *c = j->partial->coded;
-    uint64_t second = 0;
-    *ret_most = 0;
-    for (uint32_t h = 0; h < j->config.hosts; h++) {
-        second = UT_MAX2(second, UT_MIN2(*ret_most, c->told[h]));
-        *ret_most = UT_MAX2(*ret_most, c->told[h]);
-    }
-    return second;
-}
-
-/* What hosts have told of the steps that are over. A host can be alone with the result of the very next step, for the
- * one after that needs the shards of all. More than that must be the word of two, if there are as many others: one that
- * lies must not send everybody away for good. In a tree it is the root that has every result. */
-static uint64_t over_elsewhere(const ut_job *j)
-{
-    const struct ut_coded *c = j->partial->coded;
-    uint64_t most, second = word_of_two(j, &most);
-    uint32_t others = 0;
-    for (uint32_t h = 0; h < j->config.hosts; h++)
-        others += h != j->config.self && ut_job_host_is_up(j, h);
-    if (others <= 1)
-        return most;
-    uint64_t of_one = UT_MIN2(most, UT_MAX2(c->next, c->came_to) + 1);
-    return UT_MAX2(second, UT_MAX2(of_one, sums_of(j)->children ? c->told[0] : 0));
-}
-
-/* Where the job is when this host comes to it. It is settled once, or one that lies would always be a step ahead. */
-static void come_to(ut_job *j)
-{
-    struct ut_coded *c = j->partial->coded;
-    uint64_t most, second = word_of_two(j, &most);
-    if (c->next == 0 && c->came_to == 0)
-        c->came_to = second;
-}
-
-static bool hear(ut_job *j, uint32_t host, const ut_record *r)
-{
-    struct ut_coded *c = j->partial->coded;
-    bool result = r->flags & UT_RECORD_DIGEST, runs = r->flags & UT_RECORD_ACTIVE;
-    if (result || r->fresh || !runs) { /* who gives to a step has had those before it */
-        c->told[host] = UT_MAX2(c->told[host], (uint64_t)r->oldest_step + result);
-        come_to(j);
-        uint64_t there = over_elsewhere(j);
-        /* The record of an op that has not started tells of those before. */
-        c->elsewhere_op = there > c->elsewhere ? r->op_seq - (!runs && r->op_seq) : c->elsewhere_op;
-        c->elsewhere = there;
-    }
-    if (runs && r->op_seq >= j->next_open && r->oldest_step < c->next) { /* word of what is over was lost */
-        j->partial->announce = true;
-        ut_conn_speak_at(&j->conn[host], j->ledger.row[host].at[r->op_seq % UT_OPS_MAX] + UT_HOLD_NS);
-    }
-    return ut_gathering_partial.hear(j, host, r);
-}
-
-/* What it told in its other life went with that: had it lied, nobody could go on for good. */
-void ut_coded_host_connects(const ut_job *j, uint32_t host)
-{
-    struct ut_coded *c = j->partial->coded;
-    c->told[host] = 0;
-    c->elsewhere = over_elsewhere(j);
 }
 
 /* All that this host adds up is there: nothing of stage 1 need be sent to it any more. */
@@ -253,7 +186,6 @@ static bool has_enough(const ut_op *op)
 static void tell(const ut_job *j, const ut_op *op, ut_record *r)
 {
     ut_gathering_partial.tell(j, op, r);
-    r->oldest_step = op->what.step;
     if (ut_op_sends(op) && op->plan.schedule.steps && has_enough(op))
         r->submitted |= UT_RECORD_ENOUGH;
 }
@@ -389,14 +321,6 @@ static void recount(const ut_job *j, ut_op *op)
             op->fold.result.short_hosts |= ut_bit(h);
 }
 
-static bool readiness(const ut_job *j, ut_record *ret)
-{
-    if (!ut_gathering_partial.readiness(j, ret))
-        return false;
-    ret->oldest_step = (uint32_t)j->partial->coded->next; /* those before it are over */
-    return true;
-}
-
 static void gone(ut_job *j, uint32_t session, ut_ns now)
 {
     ut_gift_gone(j, session, now);
@@ -424,6 +348,7 @@ void ut_coded_init(ut_job *j, struct ut_coded *c, const ut_coded_memory *m)
     c->exact = o->exact != UT_EXACT_NO;
     j->partial->coded = c;
     j->gathering = &ut_gathering_coded;
+    j->ledger.lag = UT_STEP_NUMBERS; /* a trainer may begin at any step, and leave out steps */
     for (unsigned k = 0; k < UT_OPS_MAX; k++)
         j->op[k].fold.rule_memory = &c->sums;
 }
@@ -445,7 +370,7 @@ void ut_coded_lay_out(ut_carver *c, const ut_job_config *config, ut_coded_memory
 const ut_gathering ut_gathering_coded = {.keeps = true,
                                          .record_flags = UT_RECORD_ACTIVE,
                                          .starts_together = true,
-                                         .early = UT_LAG_MAX + 1,
+                                         .early = UT_STEP_NUMBERS + 1,
                                          .rule = &ut_fold_coded,
                                          .sources = sources,
                                          .place = place,
@@ -461,7 +386,7 @@ const ut_gathering ut_gathering_coded = {.keeps = true,
                                          .count = count_redundant,
                                          .ended = ended,
                                          .tell = tell,
-                                         .readiness = readiness,
-                                         .hear = hear,
+                                         .readiness = ut_partial_readiness,
+                                         .hear = ut_partial_hear,
                                          .heard = ut_partial_look,
                                          .gone = gone};

@@ -87,7 +87,7 @@ void ut_op_activate(ut_job *j, const ut_activation *a, ut_ns now)
     op->partial->saved = 0;
     memset(op->partial->said, 0, sizeof op->partial->said);
     if (j->partial->coded) {
-        op->what.step = a->shape.oldest_step;
+        op->what.step = (uint32_t)ut_step_of_op(op->seq);
         op->what.agree = 1; /* a shard that did not come has nothing in its place */
     }
     ut_op_time_call(j, op, &a->shape, true);
@@ -176,8 +176,7 @@ static bool ended(ut_job *j, const ut_op *op, const ut_receipt *r, ut_ns now)
     return true;
 }
 
-/* What is said of the next op before it starts. */
-static bool readiness(const ut_job *j, ut_record *ret)
+bool ut_partial_readiness(const ut_job *j, ut_record *ret)
 {
     if (!ut_gifts_announce(j))
         return false;
@@ -193,8 +192,7 @@ static bool readiness(const ut_job *j, ut_record *ret)
     return true;
 }
 
-/* Before its op starts a record says which ranks are ready for it. */
-static bool hear(ut_job *j, uint32_t host, const ut_record *r)
+bool ut_partial_hear(ut_job *j, uint32_t host, const ut_record *r)
 {
     j->partial->present_of[host] = r->attached;
     return r->flags & UT_RECORD_ACTIVE;
@@ -216,7 +214,7 @@ const ut_gathering ut_gathering_partial = {.keeps = true,
                                            .count = ut_gathering_counts_all,
                                            .ended = ended,
                                            .tell = tell,
-                                           .readiness = readiness,
-                                           .hear = hear,
+                                           .readiness = ut_partial_readiness,
+                                           .hear = ut_partial_hear,
                                            .heard = ut_partial_look,
                                            .gone = ut_gift_gone};

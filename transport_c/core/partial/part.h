@@ -44,6 +44,11 @@ typedef struct ut_activation {
 /* Starts an op with what lies in the slots. */
 void ut_op_activate(ut_job *j, const ut_activation *a, ut_ns now);
 
+/* What is said of the next op before it starts. */
+bool ut_partial_readiness(const ut_job *j, ut_record *ret);
+/* |host| sent a record. Before its op starts it says which ranks are ready for it. Returns whether it has started. */
+bool ut_partial_hear(ut_job *j, uint32_t host, const ut_record *r);
+
 extern const ut_gathering ut_gathering_partial;
 
 /* partial.c */

@@ -2,7 +2,7 @@
  *
  * What the engine asks of any job for the sake of partial ones.
  */
-#include "core/partial/coded.h"
+#include "core/partial/part.h"
 
 void ut_partial_init(ut_job *j, ut_partial *p, ut_op_partial *of_op)
 {
@@ -54,9 +54,6 @@ void ut_partial_members_changed(ut_job *j)
 
 void ut_partial_host_connects(ut_job *j, uint32_t host)
 {
-    if (!j->partial)
-        return;
-    j->partial->present_of[host] = 0xffff;
-    if (j->partial->coded)
-        ut_coded_host_connects(j, host);
+    if (j->partial)
+        j->partial->present_of[host] = 0xffff;
 }

@@ -29,7 +29,7 @@ typedef struct sim_coder {
     bool newcomer; /* it has had no result in this life: it may ask for one that is over */
 } sim_coder;
 
-/* An op, by its number and its step: hosts that do not hear of each other may start ops of one number for two steps. */
+/* An op. */
 typedef struct sim_coded_op {
     uint64_t op_seq, step;
     uint64_t gave;                                 /* mask of hosts whose contribution it took */

@@ -188,18 +188,6 @@ static void check_bytes(view *v)
 
 /* ---- O10 ---- */
 
-/* Hosts that did not know of each other started ops of this number for two steps. */
-static bool is_split(const view *v)
-{
-    const sim_coded *c = v->job->coded;
-    for (uint32_t i = 0; i < c->ops; i++)
-        if (c->op[i].op_seq == v->r->op_seq && c->op[i].step != v->step) {
-            v->w->cover[SIM_CODED_split]++;
-            return true;
-        }
-    return false;
-}
-
 /* Where nothing goes wrong (any more) a step that can be decoded is, and one that cannot is never said to be. */
 static void check_calm(view *v)
 {
@@ -213,7 +201,7 @@ static void check_calm(view *v)
     bool known = v->r->status != UT_FAILED && sim_epochs_check(v->w, v->rank->job, v->self, v->r);
     bool settled = calm && known;
     bool must = v->w->plan.faultless || (calm && decodable && (settled || (!gone && v->w->plan.items == 0)));
-    bool retried = (v->r->status == UT_FAILED && v->step < c->steps) || is_split(v); /* and then it comes together */
+    bool retried = v->r->status == UT_FAILED && v->step < c->steps; /* and then it comes together */
     if (must && !retried && v->r->exact != UT_EXACT_YES)
         FAIL("O10 calm", "error %d, exact %u, %s", v->r->error, v->r->exact,
              v->w->plan.faultless ? "in a world without faults" : "long after the last fault");
@@ -308,6 +296,17 @@ void sim_coded_check(sim_world *w, sim_rank *rank, const sim_ask *ask, const ut_
     check_calm(v);
 }
 
+/* The step to which trainers have gone that left numbers out, if one of them has begun an op for it; else 0. */
+static uint64_t jumped_to(const sim_world *w, uint32_t job)
+{
+    const sim_coded *c = w->job[job].coded;
+    const sim_part_plan *p = &w->plan.job[job].part;
+    for (uint32_t i = 0; i < c->ops && p->jump; i++)
+        if (c->op[i].step == p->jump_at + p->jump + 1)
+            return c->op[i].step;
+    return 0;
+}
+
 /* The result of the step is over and not here: some rank has had that of the step that is named. */
 void sim_coded_check_behind(sim_world *w, sim_rank *rank, const sim_ask *ask, const ut_receipt *r)
 {
@@ -317,10 +316,11 @@ void sim_coded_check_behind(sim_world *w, sim_rank *rank, const sim_ask *ask, co
     if (r->step < step || r->exact == UT_EXACT_YES)
         SIM_CODED_FAIL(w, "O13 slots", rank, "is behind at step %" PRIu64 "; the newest is said to be %u, exact %u",
                        step, r->step, r->exact);
-    if (r->step >= c->steps)
+    uint64_t steps = UT_MAX2(c->steps, jumped_to(w, rank->job));
+    if (r->step >= steps)
         SIM_CODED_FAIL(w, "O13 slots", rank,
-                       "is behind at step %" PRIu64 ", says that %u is over; %" PRIu64 " steps are", step, r->step,
-                       c->steps);
+                       "is behind at step %" PRIu64 ", says that %u is over; those below %" PRIu64 " are", step,
+                       r->step, steps);
     if (w->plan.faultless && !rank->coder->newcomer)
         SIM_CODED_FAIL(w, "O10 calm", rank, "is behind at step %" PRIu64 ", in a world without faults", step);
 }

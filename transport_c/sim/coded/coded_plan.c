@@ -130,6 +130,21 @@ static void draw_deaths(sim_plan *p, sim_job_plan *j, sim_rng *rng)
     j->calm = daemons && for_good && sim_chance(rng, 500000) && j->hosts <= 8 ? SIM_CALM_LONG : 0;
 }
 
+/* Which numbers trainers give to their steps: those of a checkpoint to begin with, and some later than where they were.
+ */
+static void draw_steps(sim_job_plan *j, uint64_t seed)
+{
+    sim_rng rng = sim_rng_for(seed, 37);
+    sim_part_plan *part = &j->part;
+    part->first_step = UT_MIN2(j->base, UINT32_MAX - 100000ULL);
+    part->jump_at = UINT64_MAX;
+    j->base = 0; /* hosts learn where the job is from what ranks give */
+    if (!sim_chance(&rng, 150000))
+        return;
+    part->jump_at = part->first_step + sim_below(&rng, part->steps);
+    part->jump = (uint32_t)sim_octaves(&rng, 1, 40000);
+}
+
 /* A host of the job must live on: somebody has to know where the job stands. */
 static void drop_deaths_of_all(sim_plan *p, const sim_job_plan *j)
 {
@@ -161,6 +176,7 @@ void sim_plan_draw_coded(sim_plan *p, uint64_t seed, uint32_t hosts, enum sim_co
         draw_tree(j, seed);
     draw_vector(p, j, &rng);
     draw_trainers(p, j, &rng);
+    draw_steps(j, seed);
     bool deaths = !p->faultless && !p->evil && j->hosts > 1 && sim_chance(&rng, 350000);
     uint32_t kept = 0;
     for (uint32_t i = 0; i < p->items; i++) { /* ranks are others now; and these deaths are to be the only ones */

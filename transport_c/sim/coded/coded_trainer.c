@@ -41,10 +41,18 @@ static uint64_t buffer_at(const sim_part_plan *p, uint32_t buffer)
     return buffer * region(p) + MARGIN;
 }
 
+/* The step that trainers take after |step|. */
+static uint64_t after(sim_world *w, const sim_rank *r, uint64_t step)
+{
+    const sim_part_plan *p = plan_of(w, r);
+    w->cover[SIM_CODED_jump] += step == p->jump_at;
+    return step + 1 + (step == p->jump_at ? p->jump : 0);
+}
+
 /* The step after the newest that a trainer has had, which a trainer begins with that has the model of another one. */
 static uint64_t newest(const sim_world *w, uint32_t job)
 {
-    uint64_t step = 0;
+    uint64_t step = w->plan.job[job].part.first_step;
     for (uint32_t k = 0; k < w->job[job].ranks; k++) {
         const sim_rank *r = &w->job[job].rank[k];
         step = UT_MAX2(step, r->coder && r->session != UINT32_MAX ? r->coder->step : 0);
@@ -69,10 +77,12 @@ static void attach(sim_world *w, sim_rank *r)
     if (error || session >= UT_SESSIONS_MAX || h->by_session[session])
         SIM_CODED_FAIL(w, "attach", r, "error %d, session %u", error, session);
     bool first = !r->coder;
-    if (first)
+    if (first) {
         r->coder = sim_alloc(sizeof *r->coder);
-    else if (sim_chance(&w->rng_trainer, 700000)) /* else it goes on where it was, as from a checkpoint */
+        r->coder->step = p->first_step;
+    } else if (sim_chance(&w->rng_trainer, 700000)) { /* else it goes on where it was, as from a checkpoint */
         r->coder->step = newest(w, r->job);
+    }
     sim_coder *c = r->coder;
     c->calls = c->taken = 0;
     c->again = 0;
@@ -301,7 +311,7 @@ static void take_answer(sim_world *w, sim_rank *r, const sim_ask *ask, const ut_
     check_arena(w, r, receipt->status == UT_BEHIND);
     if (receipt->status == UT_BEHIND) {
         sim_coded_check_behind(w, r, ask, receipt);
-        c->step = UT_MAX2(c->step, (uint64_t)receipt->step) + 1; /* with the model of another rank */
+        c->step = after(w, r, UT_MAX2(c->step, (uint64_t)receipt->step)); /* with the model of another rank */
         c->again = 0;
         return;
     }
@@ -313,7 +323,7 @@ static void take_answer(sim_world *w, sim_rank *r, const sim_ask *ask, const ut_
     }
     c->again = 0;
     c->newcomer = false;
-    c->step++;
+    c->step = after(w, r, c->step);
 }
 
 /* In the calm each rank must come to a result, if one of each group is there for good. */
@@ -356,9 +366,9 @@ static void collect(sim_world *w, sim_rank *r)
         if (!is_blind(w))
             take_answer(w, r, &ask, &receipt);
         else if (receipt.status == UT_BEHIND) /* with the model of another rank, whatever the receipt says */
-            r->coder->step = UT_MAX2(newest(w, r->job), ask.entry.wanted + 1);
+            r->coder->step = UT_MAX2(newest(w, r->job), after(w, r, ask.entry.wanted));
         else
-            r->coder->step = receipt.status == UT_FAILED ? ask.entry.wanted : ask.entry.wanted + 1;
+            r->coder->step = receipt.status == UT_FAILED ? ask.entry.wanted : after(w, r, ask.entry.wanted);
         if (w->calming)
             count_calm(w, r, &receipt);
     }

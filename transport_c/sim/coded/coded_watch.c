@@ -3,6 +3,8 @@
  * What the ops of a coded job are made of, as the engines and their rings say while they work.
  */
 #include "sim/coded/coded.h"
+
+#include "core/partial/coded.h"
 #include "sim/partial/partial.h"
 
 #include <stdlib.h>
@@ -10,8 +12,10 @@
 sim_coded_op *sim_coded_op_of(sim_world *w, uint32_t job, uint64_t op_seq, uint64_t step)
 {
     sim_coded *c = w->job[job].coded;
+    if (step != ut_step_of_op(op_seq))
+        sim_fail(w, "O13 slots", 0, "job %u: op_seq %" PRIu64 " is for step %" PRIu64, job, op_seq, step);
     for (uint32_t i = c->ops; i-- > 0;)
-        if (c->op[i].op_seq == op_seq && c->op[i].step == step)
+        if (c->op[i].op_seq == op_seq)
             return &c->op[i];
     if (c->ops >= 100000)
         sim_fail(w, "O13 slots", 0, "job %u is at op_seq %" PRIu64, job, op_seq);
@@ -27,6 +31,7 @@ sim_coded_op *sim_coded_op_of(sim_world *w, uint32_t job, uint64_t op_seq, uint6
 sim_coded_step *sim_coded_step_of(sim_world *w, uint32_t job, uint64_t step)
 {
     sim_coded *c = w->job[job].coded;
+    step -= w->plan.job[job].part.first_step;
     if (step >= 100000)
         sim_fail(w, "O13 slots", 0, "job %u is at step %" PRIu64, job, step);
     if (step >= c->step_room) {

@@ -83,6 +83,9 @@ typedef struct sim_part_plan {
     ut_ns period;          /* not 0: all begin each step together, so far apart; `late` after that it calls (skew.c) */
     uint32_t stall_ppm;    /* coded jobs: a rank stalls so often in a step ... */
     ut_ns stall;           /* ... and at most so long */
+    uint64_t first_step;   /* coded jobs: the trainers' number of their first step */
+    uint64_t jump_at;      /* coded jobs: after this step all trainers leave out so many numbers; UINT64_MAX: never */
+    uint32_t jump;
     sim_part_change change;
     uint32_t probe_lost, probe_twice, probe_lie; /* ppm */
     ut_ns probe_late;                            /* at most, on the way */

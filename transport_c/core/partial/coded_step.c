@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How far a coded job is, by what other hosts say. Their floors say which steps are over there; one of them may lie.
+ */
+#include "core/base/bits.h"
+#include "core/partial/coded.h"
+
+/* A number up to which the hosts |among| have come, where |claim| says how far each says that it has: two that say as
+ * much are believed, for at most one lies. What one says alone counts if it is not above |ahead|, or if there is no
+ * other host: nobody else can say. */
+static uint64_t believed(const ut_job *j, uint64_t among, const uint64_t claim[UT_HOSTS_MAX], uint64_t ahead)
+{
+    uint64_t most = 0, second = 0;
+    for (uint32_t h = 0; h < j->config.hosts; h++) {
+        if (!ut_bits_have(among, h))
+            continue;
+        second = UT_MAX2(second, UT_MIN2(most, claim[h]));
+        most = UT_MAX2(most, claim[h]);
+    }
+    bool only = ut_bits_count(ut_job_up(j)) <= 1;
+    return only || most <= ahead ? most : second;
+}
+
+/* Below which op every op is over, by what the hosts |among| say. One host can be alone with the result of the very
+ * next step, for the one after that needs the shards of all. In a tree it is the root that has every result. */
+static uint64_t over_among(const ut_job *j, uint64_t among)
+{
+    uint64_t floor[UT_HOSTS_MAX];
+    for (uint32_t h = 0; h < j->config.hosts; h++)
+        floor[h] = j->ledger.row[h].rx_floor;
+    uint64_t over = believed(j, among, floor, ut_step_first_op(j->partial->coded->at + 1));
+    over = j->partial->coded->sums.children && ut_bits_have(among, 0) ? UT_MAX2(over, floor[0]) : over;
+    return UT_MIN2(over, UT_STEP_NUMBERS);
+}
+
+uint64_t ut_coded_over_elsewhere(const ut_job *j)
+{
+    return over_among(j, ut_bits_below(j->config.hosts) & ~ut_bit(j->config.self));
+}
+
+bool ut_coded_was_over(const ut_job *j, const ut_op *op)
+{
+    uint64_t out = 0;
+    for (uint32_t h = 0; h < j->config.hosts; h++)
+        out |= h != j->config.self && !ut_op_record_of(j, op, h) ? ut_bit(h) : 0;
+    return out && over_among(j, out) >= ut_step_first_op((uint64_t)op->what.step + 1);
+}
+
+bool ut_coded_reaches(const ut_job *j, uint32_t host, uint64_t seq)
+{
+    uint64_t others = ut_bits_below(j->config.hosts) & ~ut_bit(j->config.self);
+    uint64_t spoken[UT_HOSTS_MAX];
+    for (uint32_t h = 0; h < j->config.hosts; h++)
+        spoken[h] = j->ledger.row[h].spoken;
+    uint64_t reach = believed(j, others, spoken, ut_step_first_op(j->partial->coded->at + 2));
+    return seq < reach || (j->partial->coded->sums.children && host == 0);
+}
