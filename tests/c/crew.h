@@ -7,6 +7,7 @@
 #ifndef UT_TEST_CREW_H
 #define UT_TEST_CREW_H
 
+#include "core/base/bits.h"
 #include "wired.h"
 
 #ifndef CREW_HOSTS
@@ -203,6 +204,20 @@ __attribute__((unused)) static ut_receipt newest(uint32_t h)
     memset(&r, 0, sizeof r);
     CHECK_EQ(ut_engine_receipt(hosts[h].engine, 0, 0, &r), UT_OK);
     return r;
+}
+
+/* What daemons do when hosts have died: all others are handed an epoch without the |silent| ones. */
+__attribute__((unused)) static void part_from_the_silent(void)
+{
+    static uint64_t number;
+    ut_epoch e = {.number = ++number, .members = ut_bits_below(n) & ~(uint64_t)silent};
+    e.id = 0x510000 + e.number;
+    e.owners = e.members;
+    for (uint32_t h = 0; h < n; h++) {
+        e.world = ut_engine_world(hosts[h].engine, 0);
+        if (!(silent >> h & 1))
+            CHECK_EQ(ut_engine_epoch(hosts[h].engine, 0, &e, now), UT_OK);
+    }
 }
 
 #endif

@@ -113,6 +113,7 @@ static void dies(uint32_t host)
     for (uint32_t h = 0; h < n; h++)
         if (h != host)
             ut_engine_peer_absent(hosts[h].engine, 0, host, now);
+    part_from_the_silent();
 }
 
 /* Whoever is alive gives |step| until it has its result. Returns how often it was given. */

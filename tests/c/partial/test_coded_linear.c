@@ -143,6 +143,8 @@ static void hosts_that_die__are_late_for_good(void)
             ut_engine_peer_absent(hosts[h].engine, 0, p, now);
     bool done = false;
     for (unsigned tries = 0; tries < 12 && !done; tries++) {
+        if (tries == 2)
+            part_from_the_silent();
         for (uint32_t h = 0; h < 3; h++)
             give_step(h, 1, 300 * UT_MS);
         run(400 * UT_MS);

@@ -45,7 +45,7 @@ typedef struct sim_part_op {
     uint64_t initiators; /* mask of hosts */
     ut_ns first;
     bool complete;
-    uint64_t complete_ranks;
+    uint64_t complete_ranks, complete_owners;
     uint64_t digest;
     /* for the study of skew */
     uint64_t waited_ns, answers;
