@@ -238,7 +238,8 @@ class Seat:
         """Whether the child may have been decided, by what this host heard itself."""
         assert self._decree is not None
         base = self._decree.base
-        unheard = [m for m in base.members if m != self.me and m not in self._here.sees]
+        peers = self._peers(base)  # who went another way may have accepted it before, and says no more of it
+        unheard = [m for m in base.members if m != self.me and m not in peers]
         return may_have_been_decided(base, self._acceptors(child) | self._holders(child), unheard)
 
     # ---- what holds ----

@@ -35,6 +35,7 @@ ONCE_FAILED = {
     1250: "a guest kept to the trunk, of which nobody was left",
     1879: "two hosts, three epochs behind the last one of their line, stood against each other's going there",
     21388: "a host on the worse of two branches could not come back: its number was not below the better one's",
+    41292: "what may have been decided was vetoed for good: one who may have accepted it had gone another way",
     30667: "an epoch that a majority had accepted was heard of when its victims were seen again: the test was wrong",
 }
 

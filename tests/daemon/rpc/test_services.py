@@ -265,6 +265,7 @@ async def test_watch__first_the_stream_then_what_is_shared_then_changes(house: H
         news = await stream.read()
         assert (news.job, news.host_index, news.state, list(news.ranks)) == ("job", 0, types_pb2.HOST_STATE_UP, [0])
         assert news.incarnation == daemons[0].jobs.all()[0].incarnation
+        assert (await stream.read()).word.epoch.number == 0, "and what it has to say of the job's views"
         trainers[0].hang_up()
         news = await stream.read()  # it stays for a moment, for peers that lack some of its last op
         assert (news.job, news.state, list(news.ranks)) == ("job", types_pb2.HOST_STATE_UP, [])
@@ -285,5 +286,6 @@ async def test_watch__one_that_falls_behind_starts_over(house: House) -> None:
     for _ in range(BEHIND_MAX + 1):
         watchers.tell(job)
     assert (await anext(stream)).job == "job"  # as it is now; what was missed does not matter
+    assert (await anext(stream)).HasField("word")
     with pytest.raises(Unavailable, match="too far behind"):
         await anext(stream)
