@@ -59,7 +59,7 @@ class Fellows:
         """How often packets broke the protocol, by the address of the host in whose name they came."""
         self.returning = Returning(engine)
         self.council = Council(engine, watchers, changes)
-        self.silence = Silence(engine, self._not_there, self._stands)
+        self.silence = Silence(engine, self._host_absent, self._stands, self._watch_anew)
         self.on_unheard: Callable[[Job, peer_pb2.WatchResponse], None] = lambda job, news: None
         """Is told what another host of a job found not to get through."""
 
@@ -318,11 +318,8 @@ class Fellows:
                 answered |= {link.host.place for link in job.links.values() if link.up()}
         self._peers.watch(set() if self._closing else places - own, answered)
 
-    def _not_there(self, job: Job, index: int, why: str) -> None:
-        """A host does not answer. Its watch is made anew: one that stands by then says how it is."""
-        assert job.links is not None and self._peers is not None
-        self._host_absent(job, index, why)
-        if self._stands(place := job.links[index].host.place):
+    def _watch_anew(self, place: Place) -> None:
+        if self._peers is not None:
             self._peers.watch(self._peers.watched() - {place})
             self.watch()
 

@@ -34,9 +34,16 @@ Absent = Callable[[Job, int, str], None]
 class Silence:
     """See the module. It belongs to the event loop."""
 
-    def __init__(self, engine: HostEngine, absent: Absent, stands: Callable[[Place], bool]) -> None:
-        """`absent` is told of a host that is gone, and why; `stands` says whether a daemon is watched."""
-        self._engine, self._absent, self._stands = engine, absent, stands
+    def __init__(
+        self,
+        engine: HostEngine,
+        absent: Absent,
+        stands: Callable[[Place], bool],
+        watch_anew: Callable[[Place], None],
+    ) -> None:
+        """`absent` is told of a host that is gone, and why; `stands` says whether a daemon is watched. A watch that
+        only seems to stand is made anew: it tells how the host is once there is a way again."""
+        self._engine, self._absent, self._stands, self._watch_anew = engine, absent, stands, watch_anew
         self._asking: dict[Link, asyncio.Task[None]] = {}
         self._heard: dict[Link, int] = {}
         self._looked = 0.0
@@ -83,13 +90,15 @@ class Silence:
         lives = await ask()
         if watched and same() and not lives:
             self._absent(job, link.host.index, "its daemon is gone" if lives is False else "its daemon does not answer")
+            self._watch_anew(link.host.place)
             return
         loop, asked = asyncio.get_running_loop(), asyncio.create_task(self._again(ask))
         before, since = -1, loop.time()
         try:
-            while same() and not self._stands(link.host.place) and not lives:
+            while same() and not lives:
                 if lives is False:
                     self._absent(job, link.host.index, "its daemon is gone")
+                if lives is False or self._stands(link.host.place):
                     return
                 heard, place = self._counts(job, [link])[link], self._engine.job_place(job.number)
                 if heard != before or place.floor >= self._engine.next_op_seq(job.number):

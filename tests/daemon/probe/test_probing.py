@@ -17,6 +17,7 @@ from tests.daemon.helpers import House, engine, eventually, peer, proof, rendezv
 from ultima.base.reference import picks
 from ultima.daemon.engine.engine import EventKind
 from ultima.daemon.hosts.host import Place
+from ultima.daemon.jobs import silence
 from ultima.daemon.jobs.job import Job
 from ultima.daemon.process.server import Daemon
 from ultima.v1 import admin_pb2, admin_pb2_grpc, peer_pb2, types_pb2
@@ -27,6 +28,16 @@ QUIET = types_pb2.JobOptions(policy=types_pb2.POLICY_SOLO)
 PROBE = types_pb2.JobOptions(policy=types_pb2.POLICY_PROBE, policy_seed=42)
 READY, EXPIRED = peer_pb2.ProbeResponse.RESULT_READY, peer_pb2.ProbeResponse.RESULT_EXPIRED
 UNKNOWN_RANK = peer_pb2.ProbeResponse.RESULT_UNKNOWN_RANK
+
+
+@pytest.fixture(autouse=True)
+def lost_hosts_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test says that a host is lost whose daemon would answer, if it were asked."""
+
+    async def gone(*_: object) -> bool:
+        return False
+
+    monkeypatch.setattr(silence, "alive", gone)
 
 
 class Word:
