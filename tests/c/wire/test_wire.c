@@ -246,8 +246,8 @@ static ut_feedback some_feedback(void)
                      .echo_us = UINT32_MAX,
                      .hold_us = 77,
                      .loss = (uint16_t)check_random(),
-                    .state = (uint32_t)check_random(),
-                    .state_seen = (uint32_t)check_random(),
+                     .state = (uint32_t)check_random(),
+                     .state_seen = (uint32_t)check_random(),
                      .ack_words = (uint8_t)check_below(UT_ACK_WORDS + 1)};
     for (unsigned i = 0; i < f.records; i++)
         f.record[i] = (ut_record){.op_seq = check_random(),

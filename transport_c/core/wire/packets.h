@@ -127,7 +127,7 @@ typedef struct ut_feedback {
     uint32_t echo_us; /* UINT32_MAX if none */
     uint32_t hold_us;
     uint8_t ack_words;
-    uint16_t loss; /* what the sender still misses after repair, in units of 2^-15 of what was due */
+    uint16_t loss;       /* what the sender still misses after repair, in units of 2^-15 of what was due */
     uint32_t state;      /* version of the sender's state towards the receiver, low 32 bits: core/ledger/ledger.h */
     uint32_t state_seen; /* the newest version of the receiver's state that the sender has taken in, likewise */
     ut_record record[UT_OPS_MAX];
