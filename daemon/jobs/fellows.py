@@ -24,7 +24,7 @@ from ultima.daemon.hosts.registration import Title, Voucher
 from ultima.daemon.jobs.council import Council
 from ultima.daemon.jobs.job import Job
 from ultima.daemon.jobs.returning import Returning
-from ultima.daemon.jobs.silence import Silence
+from ultima.daemon.jobs.vanishing import Silence
 from ultima.daemon.jobs.watchers import Watchers
 from ultima.daemon.trust import job_secret
 from ultima.v1 import peer_pb2, types_pb2

@@ -11,7 +11,7 @@ import pytest
 from tests.daemon.helpers import House, engine, eventually, rendezvous, status, wired
 from tests.e2e.hosts import free_port
 from ultima.daemon.base.errors import Unavailable
-from ultima.daemon.jobs import silence
+from ultima.daemon.jobs import vanishing
 from ultima.v1 import types_pb2
 
 
@@ -152,7 +152,7 @@ async def test_watch_that_never_stood__is_not_taken_for_life(house: House, monke
 
     with monkeypatch.context() as patched:
         patched.setattr(daemons[1]._watchers, "stream", dead)
-        patched.setattr(silence, "alive", nobody)
+        patched.setattr(vanishing, "alive", nobody)
         await house.job(daemons)
         path = engine(daemons[0]).path(0, 1)
         assert path.up and path.absences == 0

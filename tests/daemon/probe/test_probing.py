@@ -17,7 +17,7 @@ from tests.daemon.helpers import House, engine, eventually, peer, proof, rendezv
 from ultima.base.reference import picks
 from ultima.daemon.engine.engine import EventKind
 from ultima.daemon.hosts.host import Place
-from ultima.daemon.jobs import silence
+from ultima.daemon.jobs import vanishing
 from ultima.daemon.jobs.job import Job
 from ultima.daemon.process.server import Daemon
 from ultima.v1 import admin_pb2, admin_pb2_grpc, peer_pb2, types_pb2
@@ -37,7 +37,7 @@ def lost_hosts_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     async def gone(*_: object) -> bool:
         return False
 
-    monkeypatch.setattr(silence, "alive", gone)
+    monkeypatch.setattr(vanishing, "alive", gone)
 
 
 class Word:

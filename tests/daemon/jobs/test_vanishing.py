@@ -13,8 +13,8 @@ from tests.daemon.helpers import House, engine, eventually
 from ultima.daemon.base.errors import DeadlineExceeded, FailedPrecondition, Refused, Unavailable
 from ultima.daemon.engine.engine import PeerStats, Status
 from ultima.daemon.hosts.host import Place
-from ultima.daemon.jobs import silence
-from ultima.daemon.jobs.silence import alive
+from ultima.daemon.jobs import vanishing
+from ultima.daemon.jobs.vanishing import alive
 from ultima.daemon.process.server import Daemon
 
 
@@ -47,7 +47,7 @@ async def test_alive__a_port_where_nobody_listens_is_a_process_that_is_gone() ->
 
 async def test_alive__nobody_can_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     """A queue of connections that is full: as where packets are dropped on the way."""
-    monkeypatch.setattr(silence, "ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(vanishing, "ANSWER_SECONDS", 0.2)
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(0)
@@ -88,18 +88,18 @@ async def test_control_network_down__a_host_whose_datagrams_come_stays(
 ) -> None:
     daemons = [await house.daemon() for _ in range(3)]
     await house.job(daemons)
-    monkeypatch.setattr(silence, "alive", nobody)
+    monkeypatch.setattr(vanishing, "alive", nobody)
     heard, job, path = Heard(daemons[0], monkeypatch), engine(daemons[0]).jobs[0], engine(daemons[0]).path(0, 1)
     fellows = daemons[0].jobs.fellows
     monkeypatch.setattr(fellows.silence, "_stands", lambda place: False)
     job.next_op_seq, job.floor = 5, 4  # an op is open
     place = daemons[0].jobs.all()[0].links[1].host.place  # type: ignore[index]
     fellows.lost(place, True)
-    await asyncio.sleep(3 * silence.HEARD_SECONDS)
+    await asyncio.sleep(3 * vanishing.HEARD_SECONDS)
     assert path.up
     assert not job.epochs
     heard.grows, job.floor = False, 5
-    await asyncio.sleep(3 * silence.HEARD_SECONDS)
+    await asyncio.sleep(3 * vanishing.HEARD_SECONDS)
     assert path.up, "no op is open in which it would say something"
     job.floor = 4
     await eventually(lambda: not path.up, "it says nothing in an op")
@@ -109,7 +109,7 @@ async def test_a_host_that_vanished__is_asked_when_ops_lack_its_data(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its watch stands until a keepalive fails, which takes 15 s."""
-    monkeypatch.setattr(silence, "SUSPECT_SECONDS", 0.05)
+    monkeypatch.setattr(vanishing, "SUSPECT_SECONDS", 0.05)
     daemons = [await house.daemon() for _ in range(3)]
     await house.job(daemons)
     heard, path = Heard(daemons[0], monkeypatch), engine(daemons[0]).path(0, 1)
@@ -118,7 +118,7 @@ async def test_a_host_that_vanished__is_asked_when_ops_lack_its_data(
     async def does_one(place: Place, _: object) -> bool | None:
         return True if place.port == daemons[2].grpc_port else None
 
-    monkeypatch.setattr(silence, "alive", does_one)
+    monkeypatch.setattr(vanishing, "alive", does_one)
 
     def gone() -> bool:
         engine(daemons[0]).op_done(0, Status.PARTIAL)
