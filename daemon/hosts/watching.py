@@ -96,6 +96,12 @@ class Watching:
         for place in wanted - self._watches.keys():
             self._watches[place] = spawn(self._keep_watching(place), f"watch {place}")
 
+    def watch_anew(self, place: Place) -> None:
+        """Gives up a watch that only seems to stand, and makes another one. Calls to that daemon go on."""
+        if place in self._watches:
+            self._watches.pop(place).cancel()
+            self._watches[place] = spawn(self._keep_watching(place), f"watch {place}")
+
     def stands(self, place: Place) -> bool:
         """Whether a watch of it stands: the node is there."""
         return place in self._streams and self._streams[place].stands
@@ -169,7 +175,8 @@ class Watching:
                 if then is None and self._is_old(now) and asyncio.get_running_loop().time() >= retry:
                     then = self._begin(place, lambda: None)
         finally:
-            del self._streams[place]
+            if self._streams.get(place) is now:  # else another watch has begun
+                del self._streams[place]
             for stream in (now, then):
                 if stream is not None:
                     stream.task.cancel()

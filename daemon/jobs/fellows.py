@@ -320,8 +320,7 @@ class Fellows:
 
     def _watch_anew(self, place: Place) -> None:
         if self._peers is not None:
-            self._peers.watch(self._peers.watched() - {place})
-            self.watch()
+            self._peers.watch_anew(place)
 
     def _stands(self, place: Place) -> bool:
         return self._peers is not None and self._peers.stands(place)
