@@ -17,11 +17,12 @@ enum {
     UT_HOLD_NS = 1000 * 1000,     /* news that nobody waits for gathers so long; a window lasts that much longer */
     UT_TIMER_MIN_NS = 100 * 1000, /* a thread that sleeps for less than this wakes late */
     /* A sender asks for a feedback in each such part of its window, so that one may be lost before the window is full.
-     * So many packets are worth a feedback in place of a grant: as many as bring one when the widest window is half
-     * full. A feedback is due after so many though their sender never asks: one may be lost before there are more than
-     * one reports on. */
+     * So many packets are worth a feedback in place of a grant: a sender hears so of half as many as it would ask for
+     * when the widest window is half full, and what a short queue has dropped is heard of before more is sent into it.
+     * A feedback is due after so many though their sender never asks: one may be lost before there are more than one
+     * reports on. */
     UT_ASK_PART = 4,
-    UT_REPORT_PACKETS = UT_ACK_BITS / 2 / UT_ASK_PART,
+    UT_REPORT_PACKETS = UT_ACK_BITS / 4 / UT_ASK_PART,
     UT_FEEDBACK_PACKETS = UT_ACK_BITS / 2,
 };
 
