@@ -129,7 +129,7 @@ def test_problems__names_what_the_page_forbids(name: str, changes: dict[str, int
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"\x41", bytes(72), b"\x41" + bytes(31), b"\x42" + bytes(118), b"\x44" + bytes(24), b"\xff" * 1472]
+    "data", [b"", b"\x41", bytes(72), b"\x41" + bytes(31), b"\x42" + bytes(78), b"\x44" + bytes(24), b"\xff" * 1472]
 )
 def test_dissect__garbage_is_unknown(data: bytes) -> None:
     assert isinstance(dissect(data), UltimaUnknown)
