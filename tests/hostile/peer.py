@@ -145,14 +145,14 @@ def restore(job: str, port: int, hosts: list[types_pb2.Host], **changes: Any) ->
 
 def feedback(cid: int, number: int, highest_pn: int, ack: int = 1) -> bytes:
     """PROTOCOL.md, kind 2: without records, with one acknowledgement word."""
-    packet = bytearray(112 + 8)
+    packet = bytearray(80 + 8)
     packet[0] = WIRE_VERSION << 4 | 2
     struct.pack_into(">II", packet, 4, cid, number)
     struct.pack_into(">Q", packet, 16, 1 << 30)  # grant
     struct.pack_into(">I", packet, 48, highest_pn)
     struct.pack_into(">I", packet, 60, 0xFFFFFFFF)  # no echo
-    packet[68:70] = b"\xff\x01"
-    struct.pack_into(">Q", packet, 112, ack)
+    packet[69] = 1
+    struct.pack_into(">Q", packet, 80, ack)
     struct.pack_into(">I", packet, 12, crc32c(bytes(packet)))
     return bytes(packet)
 
