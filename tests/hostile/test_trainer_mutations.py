@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,9 +26,9 @@ FIELDS = dict(ffi.typeof("ut_submission").fields)
 EDGES = [0, 1, 2, 3, 7, 63, 64, 65, 255, ARENA - 1, ARENA, ARENA + 1, 2**31, 2**32 - 1, 2**63, 2**64 - 64, 2**64 - 1]
 
 
-def mutation(draw: random.Random, next_seq: int) -> dict[str, int]:
+def mutation(draw: random.Random, next_seq: int) -> dict[str, Any]:
     """A good request with some fields replaced: by edges, by random numbers, by small ones that mean something."""
-    fields = {
+    fields: dict[str, Any] = {
         "op_seq": next_seq,
         "count": draw.randrange(ARENA // 8),
         "dst": draw.choice((0, ARENA // 2)),
@@ -36,7 +37,8 @@ def mutation(draw: random.Random, next_seq: int) -> dict[str, int]:
     }
     for name in draw.sample(sorted(FIELDS), draw.choice((0, 0, 1, 1, 2, 4, len(FIELDS)))):
         value = draw.choice((draw.choice(EDGES), draw.getrandbits(64), draw.randrange(10)))
-        fields[name] = value % 2 ** (8 * ffi.sizeof(FIELDS[name].type))
+        value %= 2 ** (8 * ffi.sizeof(FIELDS[name].type))
+        fields[name] = {"all": value} if FIELDS[name].type.kind == "union" else value
     return fields
 
 
@@ -132,7 +134,8 @@ def give_entries(lane: Lane, op_seq: int, form: int) -> None:
     """A sparse op with a deadline so short that some blocks do not come; what the result lacks is returned."""
     flags = RETURN if op_seq % 2 else 0
     deadline_ns = time.monotonic_ns() + (30 + 40 * (op_seq % 3)) * 10**6
-    shape = {"count": UNITS, "entries": ENTRIES, "newest_step": 1 | form << 16, "dst": SPARSE_ARENA // 2}
+    alike = {"sparse": {"group": 1, "form": form}}
+    shape = {"count": UNITS, "entries": ENTRIES, "alike": alike, "dst": SPARSE_ARENA // 2}
     lane.submit(
         collective=lib.UT_ALLREDUCE_SPARSE,
         op_seq=op_seq,
