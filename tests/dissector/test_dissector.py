@@ -184,12 +184,13 @@ def _random_partial(rng: random.Random) -> UltimaRecord:
     if rng.getrandbits(1):
         return UltimaRecord(**{**common, "stale": 0}, dtype=0, reduction=0, mode=0, initiator=0xFFFF)
     mode = rng.randint(1, 3)
+    ways = (0, 2, 0x40, 0x42, 8, 0x4A) if policy == 8 else (0, 2, 0x40, 0x42)
     return UltimaRecord(
         **{**common, "weight": (fresh | common["stale"]).bit_count()}, flags=rng.choice((0x40, 0x42, 0x7A, 0xFA)),
         count=rng.getrandbits(32), dtype=rng.randint(1, 6), reduction=rng.randint(1, 2), mode=mode,
         view=0 if mode == 3 else rng.getrandbits(16), oldest_step=rng.getrandbits(32),
         epoch=0 if mode == 3 else rng.getrandbits(64),
-        initiator=rng.choice((rng.randrange(64), 0xFFFF)), submitted=rng.choice((0, 2, 0x40, 0x42)),
+        initiator=rng.choice((rng.randrange(64), 0xFFFF)), submitted=rng.choice(ways),
     )  # fmt: skip
 
 

@@ -365,6 +365,7 @@ def _partial_problems(record: UltimaRecord) -> list[str]:
         (record.policy or told, f"weight {record.weight}: as many as there are local ranks in it"),
     ]
     if record.policy:
+        ways = 0x4A if record.policy == CODED else 0x42
         rules += [
             (record.collective == ALLREDUCE, "only allreduce is partial"),
             (
@@ -375,7 +376,7 @@ def _partial_problems(record: UltimaRecord) -> list[str]:
             (record.fresh & record.stale == 0, "a slot that is both fresh and stale"),
             (record.weight == int(slots).bit_count(), f"weight {record.weight}: as many as have given"),
             (record.initiator in (*range(HOSTS_MAX), 0xFFFF), f"initiator {record.initiator}: a host, or 0xffff"),
-            (record.submitted & ~0x42 == 0, f"submitted {record.submitted:#04x}: 0x42 at most"),
+            (record.submitted & ~ways == 0, f"submitted {record.submitted:#04x}: {ways:#04x} at most"),
         ]
     return [complaint for holds, complaint in rules if not holds]
 
