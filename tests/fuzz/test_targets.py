@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.dissector.golden import PACKETS
 from tests.making import BUILD, make
 
 HERE = Path(__file__).parent
@@ -80,6 +81,13 @@ def test_target__finds_nothing_in_a_minute(name: str, tmp_path: Path) -> None:
 def test_targets__all_have_a_corpus() -> None:
     names = {path.stem.removeprefix("fuzz_") for path in (HERE / "targets").glob("fuzz_*.c")}
     assert names == set(TARGETS) == {path.name for path in (HERE / "corpus").iterdir()}
+
+
+def test_corpus__has_the_golden_packets() -> None:
+    """Of another version of the wire the decoders would read a byte of each."""
+    corpus = HERE / "corpus/packets"
+    golden = {packet.name: packet.bytes() for packet in PACKETS}
+    assert {path.name: path.read_bytes() for path in corpus.iterdir() if "__" in path.name} == golden
 
 
 def test_target__sees_a_planted_bug(tmp_path: Path) -> None:
