@@ -6,6 +6,7 @@
 #include "check.h"
 
 #include "core/path/cc.h"
+#include "core/path/due.h"
 
 enum { PACKET = 1000, SHARE = 320000 };
 
