@@ -425,11 +425,11 @@ static uint32_t version; /* of host 1's state, as it was said last */
 /* From the first packet cut on, host 0 is not heard at all; when host 1 asks is noted: a version without a record. */
 static bool cut_and_note(uint32_t from, const ut_burst *b, const uint8_t *packet)
 {
-    if (from == 1 && b->port == UT_PORT_FEEDBACK && ut_wire_kind(packet, 1) == UT_KIND_FEEDBACK) {
-        const uint32_t state = (uint32_t)packet[112] << 24 | packet[113] << 16 | packet[114] << 8 | packet[115];
-        if (state != version && packet[2] == 0 && cut_count && first_ask == 0)
+    ut_feedback f;
+    if (from == 1 && b->port == UT_PORT_FEEDBACK && ut_feedback_decode(&f, packet, b->bytes, UT_CHECK_SUM) == UT_OK) {
+        if (f.state != version && f.records == 0 && cut_count && first_ask == 0)
             first_ask = now;
-        version = state;
+        version = f.state;
     }
     if (from != 0)
         return false;
