@@ -201,6 +201,7 @@ void sim_study_plan(const sim_study *s, sim_plan *p)
     p->wake_firm = s->firm;
     p->send_buffer = s->send_bytes;
     p->send_time = s->send_us * UT_US;
+    p->study = true;
     p->light = s->light;
     p->groups = (uint32_t)s->groups;
     p->rate_core = p->rate_up * UT_MAX2(s->hosts / s->groups, (uint64_t)1) / s->core_part;

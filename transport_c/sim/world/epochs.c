@@ -22,7 +22,7 @@ static void draw(sim_world *w)
     e->rng = sim_rng_for(w->seed, 43);
     e->every = 5 * UT_MS;
     e->late = UT_MS;
-    if (w->plan.light)
+    if (w->plan.study)
         return;
     e->every = sim_octaves(&e->rng, 2 * UT_MS, 20 * UT_MS);
     e->late = sim_octaves(&e->rng, 50 * UT_US, 30 * UT_MS);

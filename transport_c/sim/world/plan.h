@@ -182,6 +182,7 @@ typedef struct sim_plan {
     bool coded;     /* ... and its first job is a coded one */
     bool sparse;    /* it was drawn to have sparse allreduces */
     bool light;     /* only times count: all values are 0, no bytes are looked at, nothing is traced */
+    bool study;     /* made by hand: nothing happens in it that nobody asked for */
     bool quiet;     /* faultless, one job of a few large ops that all call at once: who sends when can be told */
     uint32_t items;
     sim_item item[SIM_ITEMS];
