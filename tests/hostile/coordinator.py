@@ -60,6 +60,9 @@ class Coordinator(peer_pb2_grpc.PeerServiceServicer):
             connection_ids=[1 + lane for lane in range(len(request.connection_ids))], incarnation=INCARNATION
         )
 
+    def Hear(self, request: peer_pb2.HearRequest, context: Any) -> peer_pb2.HearResponse:
+        return peer_pb2.HearResponse(incarnation=INCARNATION)
+
     def Watch(self, request: peer_pb2.WatchRequest, context: Any) -> Iterator[peer_pb2.WatchResponse]:
         yield peer_pb2.WatchResponse()
         self._over.wait()

@@ -74,6 +74,9 @@ class HostilePeer(peer_pb2_grpc.PeerServiceServicer):
     async def Activate(self, request: Any, context: Any) -> Any:
         return await self._answer("Activate", request, context)
 
+    async def Hear(self, request: Any, context: Any) -> Any:
+        return await self._answer("Hear", request, context)
+
     async def Watch(self, request: Any, context: Any) -> AsyncIterator[Any]:
         self.calls.append(("Watch", request))
         yield peer_pb2.WatchResponse()
