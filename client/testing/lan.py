@@ -82,6 +82,7 @@ class Lan:
         lib.ut_lan_job_remove(self._lan, host, JOB, self._now_ns())
         for other in self._open:
             lib.ut_engine_peer_absent(self._engines[other], JOB, host, self._now_ns())
+            lib.ut_lan_touched(self._lan, other)
 
     @property
     def open_hosts(self) -> frozenset[int]:
@@ -121,11 +122,13 @@ class Lan:
         memory.arena_bytes, memory.place = arena_bytes, place
         session = ffi.new("uint32_t *")
         self._checked(lib.ut_engine_session_add(self._engines[host], JOB, memory, first, session))
+        lib.ut_lan_touched(self._lan, host)
         return int(session[0])
 
     def session_remove(self, host: int, session: int) -> None:
         """The rank is gone. Its arena may be read until `has_let_go`."""
         lib.ut_engine_session_remove(self._engines[host], session, self._now_ns())
+        lib.ut_lan_touched(self._lan, host)
 
     def has_let_go(self, host: int) -> bool:
         """Whether nothing of the sessions that were removed is read any more."""
@@ -162,7 +165,9 @@ class Lan:
 
     def activate(self, host: int, op_seq: int) -> bool:
         """Starts an op of a job with a policy on `host`; False if it cannot, or not any more."""
-        return bool(lib.ut_engine_activate(self._engines[host], JOB, op_seq, self._now_ns()) == 0)
+        started = bool(lib.ut_engine_activate(self._engines[host], JOB, op_seq, self._now_ns()) == 0)
+        lib.ut_lan_touched(self._lan, host)
+        return started
 
     # Faults
 

@@ -166,6 +166,12 @@ void ut_lan_ring(ut_lan *lan, uint32_t host, uint32_t session)
     lan->host[host].rung |= ut_bit(session);
 }
 
+void ut_lan_touched(ut_lan *lan, uint32_t host)
+{
+    assert(host < lan->hosts);
+    lan->host[host].turn_at = 0;
+}
+
 /* ---- the network ---- */
 
 static bool is_lost(ut_lan *lan, uint32_t share)

@@ -41,6 +41,7 @@ void ut_lan_job_remove(ut_lan *lan, uint32_t host, uint32_t job, uint64_t now);
 int ut_lan_connect(ut_lan *lan, uint32_t job, uint32_t from, uint32_t to, uint32_t cid, uint64_t now);
 void ut_lan_set_path(ut_lan *lan, uint32_t from, uint32_t to, const ut_lan_path *path);
 void ut_lan_ring(ut_lan *lan, uint32_t host, uint32_t session);
+void ut_lan_touched(ut_lan *lan, uint32_t host);
 uint64_t ut_lan_run(ut_lan *lan, uint64_t now);
 uint64_t ut_lan_now(const ut_lan *lan);
 uint64_t ut_lan_take_wakeups(ut_lan *lan, uint32_t host);

@@ -47,6 +47,9 @@ int ut_lan_connect(ut_lan *lan, uint32_t job, uint32_t from, uint32_t to, uint32
 void ut_lan_set_path(ut_lan *lan, uint32_t from, uint32_t to, const ut_lan_path *path);
 /* A trainer has put something into the ring of |session|: the engine looks in the next run. */
 void ut_lan_ring(ut_lan *lan, uint32_t host, uint32_t session);
+/* The engine of |host| was called beside this file, so that it may have something to do: it has a turn in the next run.
+ */
+void ut_lan_touched(ut_lan *lan, uint32_t host);
 /* Lets everything happen that is due by |now|, and what follows soon after. Returns when there is more to do, UT_NEVER
  * if nothing is to come. */
 ut_ns ut_lan_run(ut_lan *lan, ut_ns now);
