@@ -62,6 +62,7 @@ class Cluster:
                 self._sit(rank, STAND_IN_ARENAS * terms.arena_bytes if terms.peer is not None else 1)
                 if terms.peer is not None:
                     self._stand_ins[rank] = StandIn(self._seats[rank], terms.peer, len(self._hosts), self._policy)
+            self._lan.agree()
         except BaseException:
             self._lan.close()
             raise
@@ -80,6 +81,7 @@ class Cluster:
             self._stand_ins.pop(rank, None)
             self._rise(rank)
         self._sit(rank, arena_bytes)
+        self._lan.agree()
         seat = self._seats[rank]
         trainer = Trainer(seat)
         self._trainers[seat.host, seat.session] = trainer
@@ -93,6 +95,7 @@ class Cluster:
         self._rise(seat.rank)
         if not any(other.host == seat.host for other in self._seats.values()):
             self._lan.host_closes(seat.host)
+            self._lan.agree()
 
     def trainers(self) -> list[Trainer]:
         """All that are attached."""

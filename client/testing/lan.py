@@ -19,6 +19,8 @@ from ultima.v1.job_options import BY_FIELD, OFF
 
 JOB = 0
 PACKET_BYTES = 1472
+EPOCH_SPREAD = 0x9E3779B97F4A7C15
+"""Ids of epochs differ in their low bits, too, which are in packets."""
 EVENT_READY: int = 7
 """Of a job with a policy: the ranks `places` of that host have given for the op."""
 
@@ -45,6 +47,9 @@ class Lan:
             self._options[field] = NEVER if self._options[field] == OFF else self._options[field]
         self._bucket_bytes_max = bucket_bytes_max
         self._open: set[int] = set()
+        self._epoch = 0
+        """The number of the newest."""
+        self._agreed = True
         self._next_op_seq = next_op_seq
         self._event = ffi.new("ut_event *")
         self._lan = lib.ut_lan_open(len(hosts), seed)
@@ -70,6 +75,7 @@ class Lan:
             for (here, there), cid in zip(ways, cids, strict=True):
                 self._checked(lib.ut_lan_connect(self._lan, JOB, here, there, cid, self._now_ns()))
         self._open.add(host)
+        self._agreed = False
 
     def _listen(self, host: int, to: int) -> int:
         cid = ffi.new("uint32_t *")
@@ -79,10 +85,28 @@ class Lan:
     def host_closes(self, host: int) -> None:
         """All its trainers are gone, and the others know it."""
         self._open.discard(host)
+        self._agreed = False
         lib.ut_lan_job_remove(self._lan, host, JOB, self._now_ns())
         for other in self._open:
             lib.ut_engine_peer_absent(self._engines[other], JOB, host, self._now_ns())
             lib.ut_lan_touched(self._lan, other)
+
+    def agree(self) -> None:
+        """Does what the daemons of the job do when hosts have come or gone: they agree on an epoch of those that are
+        there, which own the shards from the next op on."""
+        begins = self._epoch == 0 and len(self._open) == len(self._hosts)  # with all hosts, as each engine knows
+        if self._agreed or not self._open or begins:
+            return
+        self._agreed = True
+        self._epoch += 1
+        epoch = ffi.new("ut_epoch *")
+        epoch.number, epoch.id = self._epoch, self._epoch * EPOCH_SPREAD % 2**64
+        epoch.members = epoch.owners = sum(1 << host for host in self._open)
+        epoch.world = sum(len(host.ranks) for host in self._hosts)
+        setattr(epoch, "from", self.next_op_seq())
+        for host in self._open:
+            self._checked(lib.ut_engine_epoch(self._engines[host], JOB, epoch, self._now_ns()))
+            lib.ut_lan_touched(self._lan, host)
 
     @property
     def open_hosts(self) -> frozenset[int]:

@@ -18,6 +18,7 @@ typedef struct ut_session_memory {
 
 int ut_engine_peer_listen(ut_engine *engine, uint32_t job, uint32_t host, uint32_t *ret_cid);
 void ut_engine_peer_absent(ut_engine *engine, uint32_t job, uint32_t host, uint64_t now);
+int ut_engine_epoch(ut_engine *engine, uint32_t job, const ut_epoch *epoch, uint64_t now);
 int ut_engine_activate(ut_engine *engine, uint32_t job, uint64_t op_seq, uint64_t now);
 uint64_t ut_engine_next_op_seq(const ut_engine *engine, uint32_t job);
 int ut_engine_session_add(ut_engine *engine, uint32_t job, const ut_session_memory *memory, uint64_t first_op_seq,
