@@ -84,10 +84,12 @@ async def refused_call(call: Awaitable[Any]) -> None:
 
 
 async def refused_join(house: House, daemon: Daemon, fields: dict[str, Any]) -> None:  # noqa: F811
+    others = daemon.attach.trainers
     trainer = await house.trainer(daemon)
     house.trainers.remove(trainer)
     await refused_call(trainer.join(**fields))
     trainer.hang_up()
+    await eventually(lambda: daemon.attach.trainers <= others, "its memory is there for the next one")
 
 
 async def refused_admin(daemon: Daemon) -> None:
