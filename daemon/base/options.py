@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 
 from ultima.daemon.base.errors import InvalidArgument
-from ultima.daemon.base.ranges import OP_SEQ_MAX, REVISION_MAX, WINDOW, whole
+from ultima.daemon.base.ranges import OP_SEQ_MAX, REVISION_MAX, STEP_OPS, WINDOW, whole
 from ultima.v1 import types_pb2
 from ultima.v1.job_options import BY_FIELD, DETERMINISTIC_YES, OPTIONS, POLICIES, POLICY_CODED, POLICY_NONE, Row
 from ultima.v1.limits import HOSTS_MAX
@@ -245,7 +245,8 @@ class InForce:
     def hear(self, other: Options) -> Options:
         """Takes over what another host has in force if it is newer; returns what is in force then. Raises Refused."""
         if other.newer_than(self.options):
-            reach = max(self.options.policy_from, self._next_op_seq()) + WINDOW
+            window = WINDOW * (STEP_OPS if self.options.coded else 1)
+            reach = max(self.options.policy_from, self._next_op_seq()) + window
             whole("policy_from", other.policy_from, 0, reach)
             whole("revision", other.revision, 0, self.options.revision + WINDOW)
             check_change(self.options, other)

@@ -7,8 +7,10 @@ from ultima.daemon.base.errors import InvalidArgument
 
 INT64_MAX = 2**63 - 1
 UINT64_MAX = 2**64 - 1
-OP_SEQ_MAX = 2**48
-"""Of any op: a job that starts a million of them a second gets there in nine years."""
+OP_SEQ_MAX = 2**53
+"""Of any op: a coded job's last step has such a number, and all others are far below."""
+STEP_OPS = 2**20 + 1
+"""Numbers of ops that a coded job has for each step (core/partial/coded.h)."""
 REVISION_MAX = 2**48
 """Of a job's options."""
 WINDOW = 2**20

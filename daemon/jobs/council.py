@@ -16,7 +16,7 @@ import math
 from dataclasses import dataclass, field
 
 from ultima.daemon.base.errors import InvalidArgument, Refused
-from ultima.daemon.base.ranges import OP_SEQ_MAX
+from ultima.daemon.base.ranges import OP_SEQ_MAX, STEP_OPS
 from ultima.daemon.base.waiting import Changes
 from ultima.daemon.engine.epochs import EngineEpoch
 from ultima.daemon.engine.host_engine import HostEngine
@@ -180,7 +180,8 @@ class Council:
 
     def _here(self, room: _Room, now: float) -> Here:
         job = room.job
-        assert job.links is not None
+        assert job.links is not None and job.membership is not None
+        coded = job.membership.options.coded
         wishes = self._engine.epoch_wishes(job.number)
         self._sample(room, now, wishes.next_op)
         room.opened = room.opened or wishes.next_op > room.first_op
@@ -188,10 +189,12 @@ class Council:
         return Here(
             sees=frozenset(Member(x.host.index, x.host.incarnation) for x in job.links.values() if is_there(x)),
             next_op=wishes.next_op,
-            margin=int(room.ops_per_second * MARGIN_SECONDS),
+            # Numbers between two steps of a coded job are for attempts that fail: none of those is worth waiting for.
+            margin=0 if coded else int(room.ops_per_second * MARGIN_SECONDS),
             round_trip=max(trips, default=0.0),
             opened=room.opened,
             wishes=wishes.options,
+            stride=STEP_OPS if coded else 1,
         )
 
     @staticmethod

@@ -66,6 +66,8 @@ class Here:
     """It has opened an op."""
     leaving: bool = False
     wishes: tuple[int, ...] = WISHES_NONE
+    stride: int = 1
+    """So many numbers an op may have: in coded jobs each step has many, and few of them are used."""
 
 
 @dataclass(slots=True)
@@ -202,7 +204,9 @@ class Seat:
             if ask.ballot < decree.promised:
                 return
             if ask.child is not None and not (decree.accepted and decree.accepted[0] == ask.ballot):
-                why = accepts(decree.base, ask.child, self.me, self._here.sees, self.words, self._here.next_op)
+                here = self._here
+                ahead = WINDOW * here.stride
+                why = accepts(decree.base, ask.child, self.me, here.sees, self.words, here.next_op, ahead)
                 if why and ask.again and self._may_hold(ask.child):
                     why = ""
                 if why:
@@ -299,7 +303,8 @@ class Seat:
             return False  # its number is to be above all that were in use here
         if self.epoch is None:
             return True
-        near = epoch.number <= self.epoch.number + WINDOW and epoch.start <= self._here.next_op + WINDOW
+        ahead = WINDOW * self._here.stride
+        near = epoch.number <= self.epoch.number + WINDOW and epoch.start <= self._here.next_op + ahead
         return near and epoch.id != self.epoch.id and better(epoch, self.epoch)
 
     def _go_back(self, seen: dict[Member, Epoch]) -> None:
@@ -457,7 +462,7 @@ class Seat:
         beyond = [m for m, w in promises.items() if w.next_op > base.start]
         if behind and beyond and waited < 2 * PATIENCE_S:
             return None, False  # soon two entries are enough for each: the epoch that holds, and its child
-        reach = self._here.next_op + 2 * self._here.margin + REACH_OPS
+        reach = self._here.next_op + 2 * self._here.margin + REACH_OPS * self._here.stride
         start = base.start if behind and not beyond else max(min(w.hold, reach) for w in promises.values())
         child, why = self._want(base, waited, max(start, base.start))
         if child is not None:

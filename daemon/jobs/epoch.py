@@ -215,10 +215,16 @@ def described(base: Epoch, child: Epoch, words: Mapping[Member, Word]) -> str:
 
 
 def accepts(
-    base: Epoch, child: Epoch, me: Member, sees: Set[Member], words: Mapping[Member, Word], next_op: int
+    base: Epoch,
+    child: Epoch,
+    me: Member,
+    sees: Set[Member],
+    words: Mapping[Member, Word],
+    next_op: int,
+    ahead: int = WINDOW,
 ) -> str:
     """ "" if a member accepts `child` after `base`, else why not. A host leaves only in the eyes of those who do not
-    see it, or when it says so itself."""
+    see it, or when it says so itself. It begins at most so far `ahead` of this host's next op."""
     slots = [m.slot for m in child.members]
     if child.parent != base.id or child.line != base.line:
         return f"parent = {child.parent:016x}: allowed: {base.id:016x}, on its line"
@@ -228,8 +234,8 @@ def accepts(
         return "members: allowed: one or more, each slot once"
     if not child.owners or not child.owners <= {*child.members}:
         return "owners: allowed: one or more of the members"
-    if not base.start <= child.start <= max(next_op, base.start) + WINDOW:
-        return f"start = {child.start}: allowed: {base.start} to {max(next_op, base.start) + WINDOW}"
+    if not base.start <= child.start <= max(next_op, base.start) + ahead:
+        return f"start = {child.start}: allowed: {base.start} to {max(next_op, base.start) + ahead}"
     for m in base.members:
         leaving = m in words and words[m].leaving
         if m not in child.members and (m in sees or m == me) and not leaving:

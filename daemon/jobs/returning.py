@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable
 
 from ultima.daemon.base.errors import Refused
-from ultima.daemon.base.ranges import WINDOW
+from ultima.daemon.base.ranges import STEP_OPS, WINDOW
 from ultima.daemon.base.waiting import numbers
 from ultima.daemon.engine.host_engine import HostEngine
 from ultima.daemon.hosts.host import Membership
@@ -97,7 +97,8 @@ class Returning:
 def first_op_seq(job: Job, membership: Membership) -> int:
     """Where the engine begins: not beyond an op in which the others may still wait for a rank that comes back."""
     said = [joiner.spec.next_op_seq for joiner in job.joining.values() if joiner.spec.next_op_seq is not None]
-    near = [op_seq for op_seq in said if op_seq >= membership.next_op_seq - WINDOW]
+    window = WINDOW * (STEP_OPS if membership.options.coded else 1)
+    near = [op_seq for op_seq in said if op_seq >= membership.next_op_seq - window]
     return min([membership.next_op_seq, *near]) if membership.under_way else membership.next_op_seq
 
 

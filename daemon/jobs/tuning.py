@@ -19,6 +19,7 @@ from dataclasses import replace
 
 from ultima.daemon.base.errors import FailedPrecondition, InvalidArgument, NotFound, Refused
 from ultima.daemon.base.options import FIXED, NAMES, PARTIAL, TIMED, InForce, Options, check_change, check_job, named
+from ultima.daemon.base.ranges import STEP_OPS
 from ultima.daemon.hosts.host import State
 from ultima.daemon.hosts.peers import Peers
 from ultima.daemon.jobs.job import Job
@@ -79,7 +80,8 @@ class Tuning:
         check_job(wanted, _world_size(job))
         if job.partial is None or all(getattr(wanted, name) == getattr(before, name) for name in TIMED):
             return wanted
-        return replace(wanted, policy_from=self._jobs.next_op_seq(job) + margin(job.partial.ops_per_second()))
+        ahead = margin(job.partial.ops_per_second()) * (STEP_OPS if before.coded else 1)
+        return replace(wanted, policy_from=self._jobs.next_op_seq(job) + ahead)
 
     async def _see_through(self, job: Job, in_force: InForce) -> Options:
         """Returns when a change holds here, after it was told again if no op brings it about. Raises Refused."""

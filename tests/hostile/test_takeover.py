@@ -107,7 +107,7 @@ async def test_connect__options_out_of_reach_change_nothing(house: House) -> Non
     daemons = [await house.daemon(), await house.daemon()]
     trainers = await house.job(daemons)
     rows = [{"revision": 2**63 - 1}, {"revision": -1}, {"revision": WINDOW + 1}]
-    rows += [{"revision": 1, "policy_from": value} for value in (2**64 - 1, 2**48, WINDOW + 1)]
+    rows += [{"revision": 1, "policy_from": value} for value in (2**64 - 1, 2**53, WINDOW + 1)]
     async with peer(daemons[0]) as stub:
         generation = daemons[0].jobs.all()[0].generation
         for row in rows:

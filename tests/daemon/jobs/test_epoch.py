@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from ultima.daemon.base.ranges import STEP_OPS, WINDOW
 from ultima.daemon.jobs.decree import BRANCH_S, NEWS_S, REST_S, Here, Seat
 from ultima.daemon.jobs.epoch import Ask, Ballot, Epoch, Fork, Member, Word, accepts, better, contrary, decide, quorum
 
@@ -119,6 +120,9 @@ def test_accepts__says_why_not(made: Epoch, why: str) -> None:
 
 def test_accepts__a_host_leaves_when_it_says_so_or_nobody_here_sees_it() -> None:
     assert accepts(ROOT, child(ROOT, A, B), A, frozenset((B,)), {}, 5) == ""
+    later = replace(child(ROOT, A, B), start=3 * STEP_OPS)
+    assert "start" in accepts(ROOT, later, A, frozenset((B,)), {}, 5)
+    assert accepts(ROOT, later, A, frozenset((B,)), {}, 5, WINDOW * STEP_OPS) == "", "steps of a coded job"
     assert accepts(ROOT, child(ROOT, A, B), A, frozenset((B, C)), {C: word(1, ROOT, leaving=True)}, 5) == ""
 
 
@@ -241,3 +245,14 @@ def test_seat__an_older_word_is_no_news() -> None:
     assert not seat.hear(A, word(9, ROOT)), "nor is what somebody else says in its name"
     assert seat.hear(Member(1, 8), word(1, None))
     assert B not in seat.words, "of one host only the newest life"
+
+
+def test_seat__follows_a_job_whose_steps_have_many_numbers() -> None:
+    """A host of a coded job that is two steps and an epoch behind takes the one that the others hold."""
+    new = child(child(ROOT, A, B, C), A, B, C, start=2 * STEP_OPS)
+    for stride, epoch in ((1, ROOT), (STEP_OPS, new)):
+        seat = Seat(C, ROOT, 99, 0.0)
+        for m, other in ((A, B), (B, A)):
+            seat.hear(m, word(1, new, other, C))
+        seat.turn(0.0, Here(frozenset((A, B)), 5, stride=stride))
+        assert seat.epoch == epoch
