@@ -8,10 +8,6 @@
 /* The largest value of each option. */
 static const uint16_t most[UT_EPOCH_OPTIONS] = {[UT_EPOCH_CODEC] = UT_CODEC_HADAMARD};
 
-/* Packets that were made for different steps of a coded job do not go together. An odd factor, so that steps less than
- * 65,536 apart have different tags. */
-enum { STEP_SPREAD = 40503 };
-
 /* What this host would choose for each option, where |now| holds. */
 static void choose(const ut_job *j, const uint16_t now[UT_EPOCH_OPTIONS], uint16_t ret[UT_EPOCH_OPTIONS])
 {
@@ -59,5 +55,5 @@ void ut_op_epoch_tag(ut_op *op)
 {
     /* The codec of a sparse op is no option: who calls the op otherwise is told from us by it. */
     uint16_t apart = op->codec->id == UT_CODEC_SPARSE ? UT_CODEC_SPARSE : 0;
-    op->plan.view_tag = (uint16_t)(op->epoch.id ^ apart ^ op->what.step * STEP_SPREAD);
+    op->plan.view_tag = (uint16_t)(op->epoch.id ^ apart);
 }

@@ -4,9 +4,12 @@
  */
 #include "core/op/op.h"
 
-/* What |host| must see before the op is let go: its record; of an op that has failed, the one that says so. */
+/* |host| is in the op, and has seen what it must see before the op is let go: this host's record, or the one that says
+ * that the op has failed. Who has yet to begin the op would find the floors above it, and take nothing that came. */
 static bool has_seen_record(const ut_job *j, const ut_op *op, uint32_t host)
 {
+    if (!ut_op_record_of(j, op, host))
+        return false;
     return op->account.failed ? ut_ledger_knows(&j->ledger, host, op->seq)
                               : ut_ledger_has_heard_of(&j->ledger, host, op->seq);
 }
