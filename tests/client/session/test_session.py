@@ -287,7 +287,7 @@ def test_close__ops_under_way_end_with_closed_handle(pair: Pair) -> None:
     left.close()
     receipt = right.allreduce(np.ones(4), deadline=20)
     assert receipt.culprit == (0,), "it had called, but nobody adds up the shard of its host any more"
-    assert right.allreduce(np.ones(4), deadline=20).peers[0].why is ultima.Why.ABSENT
+    assert right.allreduce(np.ones(4), deadline=20).peers[0].gone == (0,)
 
 
 def test_close__results_that_were_there_can_still_be_fetched(alone: MakeJob) -> None:

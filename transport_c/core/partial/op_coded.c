@@ -277,14 +277,18 @@ static void account(const ut_job *j, const ut_op *op, ut_receipt *r)
     r->residual_squared = c->replicas * (present * over * over + (all - present));
 }
 
-/* In a tree only the root knows for whom it failed; it tells in its record. */
+/* For whom it failed: hosts that are out of the epoch owe nothing, so what is missing does not say it. In a tree only
+ * the root knows; it tells in its record. In a star each host knows of its own sum, until that is made. */
 static uint64_t blames(const ut_job *j, const ut_op *op)
 {
+    const uint64_t own = op->peers.complete_masks ? ~op->peers.any_mask & ut_bits_below(j->config.hosts) : 0;
     const ut_record *r = ut_op_record_of(j, op, 0);
-    if (!op->account.failed || !sums_of(j)->children)
+    if (!op->account.failed)
         return 0;
+    if (!sums_of(j)->children)
+        return op->time.stage_end[0] == UT_END_NONE ? own : 0;
     if (is_root(j, j->config.self))
-        return op->peers.complete_masks ? ~op->peers.any_mask & ut_bits_below(j->config.hosts) : 0;
+        return own;
     bool told = r && (r->flags & UT_RECORD_FAILED) && (r->flags & UT_RECORD_RESULT) && r->field == UT_FIELD_NONE;
     return told ? ~r->any_mask & ut_bits_below(j->config.hosts) : 0;
 }
