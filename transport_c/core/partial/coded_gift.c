@@ -81,11 +81,30 @@ static bool is_under_way_at_root(const ut_job *j, uint64_t seq)
            r->op_seq < j->next_open && ut_step_of_op(r->op_seq) == ut_step_of_op(seq);
 }
 
+/* The step of |seq| leaves out others, and nobody else has come so far. A host that began it alone would be out of the
+ * reach of all others, whose steps have no result without its shard. Of hosts that leave out the same steps the lowest
+ * goes first, and the others follow. */
+static bool goes_ahead(const ut_job *j, uint64_t seq)
+{
+    const uint64_t step = ut_step_of_op(seq);
+    bool lower = false;
+    if (j->partial->results == 0 || step <= j->partial->coded->at)
+        return false;
+    for (uint32_t h = 0; h < j->config.hosts; h++) {
+        if (h == j->config.self || !ut_job_host_is_up(j, h))
+            continue;
+        if (j->ledger.row[h].spoken > ut_step_first_op(step))
+            return false;
+        lower = lower || h < j->config.self;
+    }
+    return lower;
+}
+
 ut_ns ut_coded_waits_until(const ut_job *j, uint64_t seq, ut_ns since, ut_ns end)
 {
     const ut_step_result *r = &j->partial->coded->result[seq % UT_OPS_MAX];
     bool is_owed = r->there && !r->had && rank_of(j)->session != UINT32_MAX;
-    if (!is_owed && !has_strangers(j) && !is_under_way_at_root(j, seq))
+    if (!is_owed && !has_strangers(j) && !is_under_way_at_root(j, seq) && !goes_ahead(j, seq))
         return 0;
     return since + (end == UT_NEVER ? 10 * UT_SECOND : end > since ? end - since : 0) / 4;
 }
