@@ -8,6 +8,9 @@
 /* The largest value of each option. */
 static const uint16_t most[UT_EPOCH_OPTIONS] = {[UT_EPOCH_CODEC] = UT_CODEC_HADAMARD};
 
+/* Packets of two steps of a coded job have different tags. An odd factor, for steps less than 65,536 apart. */
+enum { STEP_SPREAD = 40503 };
+
 /* What this host would choose for each option, where |now| holds. */
 static void choose(const ut_job *j, const uint16_t now[UT_EPOCH_OPTIONS], uint16_t ret[UT_EPOCH_OPTIONS])
 {
@@ -55,5 +58,5 @@ void ut_op_epoch_tag(ut_op *op)
 {
     /* The codec of a sparse op is no option: who calls the op otherwise is told from us by it. */
     uint16_t apart = op->codec->id == UT_CODEC_SPARSE ? UT_CODEC_SPARSE : 0;
-    op->plan.view_tag = (uint16_t)(op->epoch.id ^ apart);
+    op->plan.view_tag = (uint16_t)(op->epoch.id ^ apart ^ op->what.step * STEP_SPREAD);
 }
