@@ -27,7 +27,6 @@ from ultima import (
     ResourceExhausted,
     Slot,
     Status,
-    Why,
 )
 from ultima.base.words import OPS
 from ultima.testing import FakeDaemon
