@@ -7,6 +7,9 @@ Python holds these numbers again because the client's fake and the client's comm
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -14,8 +17,11 @@ from ultima._native import ffi, lib
 from ultima.coded import codes
 from ultima.coded.plan import AMPLIFICATION_MAX
 from ultima.daemon.base.errors import ENGINE_ERRORS
+from ultima.daemon.base.ranges import STEP_OPS, WINDOW
 from ultima.daemon.engine import engine
 from ultima.v1 import admin_pb2, limits, records_pb2
+
+ROOT = Path(__file__).resolve().parents[1]
 
 
 def test_limits__are_those_of_the_core() -> None:
@@ -33,6 +39,13 @@ def test_limits__are_those_of_the_core() -> None:
     assert {name: getattr(limits, name) for name in pairs} == pairs
     ours = {"LANES_MAX", "JOB_NAME_MAX", "PACKET_BYTES_STEP"}  # that the core does not know
     assert {name for name in vars(limits) if name.isupper()} == pairs.keys() | ours
+
+
+def test_steps__have_as_many_numbers_as_in_the_core() -> None:
+    text = (ROOT / "transport_c/core/partial/coded.h").read_text()
+    (attempts,) = re.findall(r"UT_STEP_ATTEMPTS = 1 << (\d+)", text)
+    assert "UT_STEP_OPS = UT_OPS_MAX * UT_STEP_ATTEMPTS + 1," in text
+    assert STEP_OPS == 4 * (1 << int(attempts)) + 1 > WINDOW
 
 
 def test_peers__have_every_statistic_of_the_core() -> None:

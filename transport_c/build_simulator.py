@@ -56,10 +56,10 @@ static int ut_simulate(int count, char **arguments)
     depends=_below_root("*.h"),
     include_dirs=[str(HERE.relative_to(ROOT))],
     # -UNDEBUG: asserts are how the core says that a world went wrong.
-    # -ffp-contract=off: as build_engine.py says.
     extra_compile_args=[
         *("-O2", "-std=gnu11", "-Wall", "-Wextra", "-UNDEBUG", "-fvisibility=hidden"),
-        "-ffp-contract=off",
+        *engine["EXACT"],
+        *engine["SOUND"],
     ],
     libraries=["dl", "m"],
     extra_link_args=["-pthread", "-Wl,-z,relro,-z,now,-z,noexecstack"],
