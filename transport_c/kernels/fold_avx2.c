@@ -13,7 +13,7 @@
 #define UT_TABLE ut_kernels_avx2
 #define AVX2 static inline __attribute__((always_inline)) UT_TARGET
 typedef __m256 vf;
-enum { LANES = 8, HEAD = 0 };
+enum { LANES = 8, HEAD = 0, TAIL = 0 };
 
 /* |k| elements of |bytes| each, k < LANES; between the buffer of a whole vector and memory that holds no more than k.
  */

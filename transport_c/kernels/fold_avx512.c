@@ -18,7 +18,7 @@
 #define UT_TABLE ut_kernels_avx512
 #define AVX512 static inline __attribute__((always_inline)) UT_TARGET
 typedef __m512 vf;
-enum { LANES = 16, HEAD = 8 };
+enum { LANES = 16, HEAD = 8, TAIL = 0 };
 enum { FPCLASS_NAN = 0x81 };
 
 AVX512 __mmask16 lanes_mask(size_t k)

@@ -10,6 +10,7 @@
  * without a branch. The includer defines
  * - UT_TARGET, an attribute of every function, and UT_TABLE, the name of the table;
  * - vf, a vector of LANES float32; HEAD, the lanes of a shorter step that brings float32 output onto whole cache lines;
+ *   TAIL, those of shorter steps after the last whole one, for sets that have no masks; 0: none;
  * - v_load(type, p, k): loads the first k elements of type (a float dtype) at p as float32; lanes beyond k are zero;
  * - v_store(p, v, k): stores the first k lanes as float32;
  * - v_result(type, p, v, k, seen): stores the first k lanes rounded to type, and notes in |seen| what they were;
@@ -112,6 +113,8 @@ UT_LEAF size_t fold_float(unsigned dtype, unsigned op, unsigned how, unsigned sc
     UT_NO_CARRIED_DEPENDENCE
     for (; i < end; i += LANES)
         fold_step(dtype, op, how, scaling, out, a, in, i, LANES, by, &seen);
+    for (; TAIL > 0 && i + TAIL <= n; i += TAIL)
+        fold_step(dtype, op, how, scaling, out, a, in, i, TAIL, by, &seen);
     if (LANES > 1 && i < n)
         fold_step(dtype, op, how, scaling, out, a, in, i, n - i, by, &seen);
     return how & UT_OUT_IS_RESULT && v_seen_bad(dtype, seen) ? count_bad(dtype, out, n) : 0;
@@ -135,6 +138,8 @@ UT_LEAF size_t finish_float(unsigned dtype, unsigned a_type, unsigned scaling, u
     UT_NO_CARRIED_DEPENDENCE
     for (; i < end; i += LANES)
         finish_step(dtype, a_type, scaling, dst, a, i, LANES, by, &seen);
+    for (; TAIL > 0 && i + TAIL <= n; i += TAIL)
+        finish_step(dtype, a_type, scaling, dst, a, i, TAIL, by, &seen);
     if (LANES > 1 && i < n)
         finish_step(dtype, a_type, scaling, dst, a, i, n - i, by, &seen);
     return v_seen_bad(dtype, seen) ? count_bad(dtype, dst, n) : 0;

@@ -16,7 +16,7 @@
 typedef struct vf {
     float32x4_t q[4];
 } vf;
-enum { LANES = 16, HEAD = 0 };
+enum { LANES = 16, HEAD = 0, TAIL = 4 };
 
 /* A vector of what |expression| is for each of its registers, numbered |j|. */
 #define EACH(expression)                                                                                               \

@@ -9,7 +9,7 @@
 #define UT_TABLE ut_kernels_plain
 #define PLAIN static inline __attribute__((always_inline))
 typedef float vf;
-enum { LANES = 1, HEAD = 0 };
+enum { LANES = 1, HEAD = 0, TAIL = 0 };
 
 PLAIN vf v_load(unsigned type, const uint8_t *p, size_t k)
 {
