@@ -8,6 +8,8 @@ PYTHON ?= python3
 VENV ?= .venv
 PY := $(VENV)/bin/python
 PYTEST := $(PY) -m pytest
+# Else each worker of pytest, and each process that a test starts, compiles all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 # Arguments for the tool behind a verb: make test ARGS="-k desync", make demo ARGS="--backend gloo"
 ARGS ?=
 # How long `make check` runs each fuzz target; 0: so many times as take some seconds.
