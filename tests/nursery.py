@@ -4,8 +4,9 @@
 A rank imports torch, and at its first optimizer torch's compiler too: four seconds of a core, a hundred times over. A
 nursery is one process that has imported what many programs need, has no thread, and forks a child for each program that
 it is asked for. The child becomes what `python -m MODULE` would be: it has a `__main__` of its own, the caller's
-environment, folder and files, default signals, a process group of its own, and the interpreter's ordinary end. A
-nursery ends with the process that made it, and kills what is left of its children.
+environment, folder and files, default signals, a process group of its own, and the interpreter's ordinary end. Workers
+of one run of pytest share a nursery: each has a line to it. When a process ends, the children that it asked for are
+killed, and the nursery ends with the last one.
 
 What differs from a process started anew: the command line in /proc is the nursery's, all children hash strings with one
 seed, and variables that a library reads while it is imported come too late. Tests of just that start their processes
@@ -17,12 +18,14 @@ from __future__ import annotations
 import atexit
 import ctypes
 import errno
+import fcntl
 import functools
 import gc
 import importlib
 import importlib.util
 import json
 import os
+import select
 import selectors
 import signal
 import socket
@@ -30,6 +33,7 @@ import subprocess
 import sys
 import time
 import types
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -127,19 +131,34 @@ class Process:
 
 
 class Nursery:
-    """Starts `python -m MODULE` again and again, out of one process that has imported |modules|."""
+    """Starts `python -m MODULE` again and again, out of one process that has imported |modules|. Whoever gives the same
+    |name| at the same time has a line to the same process, with the modules of the first.
+    """
 
-    def __init__(self, modules: Sequence[str]) -> None:
-        self._line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    def __init__(self, modules: Sequence[str], name: str = "") -> None:
+        self._line = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._shared = bool(name)
+        # The system chooses an address where none is given. It is in no folder, and gone with the nursery.
+        address = f"\0ultima-nursery-{name}" if name else ""
+        with Path(__file__).open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not (name and self._line.connect_ex(address) == 0):
+                self._process = self._make(modules, address)
+        atexit.register(self.close)
+
+    def _make(self, modules: Sequence[str], address: str) -> subprocess.Popen[bytes]:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("ULTIMA")}
         # Read while libraries are imported: no thread may be there at a fork, and gRPC's own care of forks starts one.
         environment |= {"OMP_NUM_THREADS": "1", "GRPC_ENABLE_FORK_SUPPORT": "0", "GRPC_VERBOSITY": "NONE"}
         command = [sys.executable, "-m", "tests.nursery", *modules]
-        with theirs:
-            self._process = subprocess.Popen(
-                command, cwd=ROOT, env=environment, stdin=theirs, stdout=subprocess.DEVNULL, process_group=0
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as door:
+            door.bind(address)
+            door.listen()
+            self._line.connect(door.getsockname())
+            return subprocess.Popen(
+                command, cwd=ROOT, env=environment, stdin=door, stdout=subprocess.DEVNULL, process_group=0
             )
-        atexit.register(self.close)
 
     def start(
         self,
@@ -184,9 +203,12 @@ class Nursery:
         return Process([sys.executable, "-m", module, *ask["arguments"]], report.detach(), *ours)
 
     def close(self) -> None:
-        """Ends it and what runs of its children. Idempotent."""
+        """Ends what runs of the children that were asked for here, and the nursery if nobody else has a line to it.
+        Idempotent.
+        """
         self._line.close()
-        self._process.wait(30)
+        if self._process is not None and not self._shared:
+            self._process.wait(30)
 
 
 def _fd(stream: Any) -> int:
@@ -195,29 +217,42 @@ def _fd(stream: Any) -> int:
 
 @functools.cache
 def nursery_of(modules: tuple[str, ...]) -> Nursery:
-    """The one of this process for |modules|, made at the first call."""
-    return Nursery(modules)
+    """The one for |modules| of this process, or of all workers of its run of pytest, made at the first call."""
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID", "")
+    return Nursery(modules, f"{run}-{zlib.crc32(' '.join(modules).encode()):08x}" if run else "")
 
 
-def serve(line: socket.socket) -> dict[str, Any]:
-    """Forks until the other end of |line| is closed. Returns only in a child: what it is to be."""
-    children: dict[int, tuple[int, socket.socket]] = {}
+def serve(door: socket.socket) -> dict[str, Any]:
+    """Forks until the last line that came in by |door| is closed. Returns only in a child: what it is to be."""
+    lines: set[socket.socket] = set()
+    children: dict[int, tuple[int, socket.socket, socket.socket]] = {}
     with selectors.DefaultSelector() as selector:
-        selector.register(line, selectors.EVENT_READ)
+        selector.register(door, selectors.EVENT_READ)
         while True:
             for key, _ in selector.select():
-                if key.fileobj is line:
+                if key.fileobj is door:
+                    line = door.accept()[0]
+                    lines.add(line)
+                    selector.register(line, selectors.EVENT_READ)
+                elif key.fileobj in lines:
+                    line = key.fileobj  # type: ignore[assignment]
                     data, fds, _, _ = socket.recv_fds(line, MESSAGE_BYTES, 3)
                     if not data:
-                        for pid, _ in children.values():
-                            os.kill(pid, signal.SIGKILL)
-                        os._exit(0)
+                        for pid, _, asked in children.values():
+                            if asked is line:
+                                os.kill(pid, signal.SIGKILL)
+                        selector.unregister(line)
+                        lines.remove(line)
+                        line.close()
+                        if not lines and not select.select([door], [], [], 0)[0]:
+                            os._exit(0)
+                        continue
                     report = socket.socket(fileno=fds.pop())
                     pid = os.fork()
                     if pid == 0:
                         os.setpgid(0, 0)  # here and below, for either may be first
                         selector.close()
-                        for each in (line, report, *(other for _, other in children.values())):
+                        for each in (door, *lines, report, *(other for _, other, _ in children.values())):
                             each.close()
                         for pidfd in children:
                             os.close(pidfd)
@@ -226,12 +261,12 @@ def serve(line: socket.socket) -> dict[str, Any]:
                         os.close(fd)
                     os.setpgid(pid, pid)
                     pidfd = os.pidfd_open(pid)
-                    children[pidfd] = (pid, report)
+                    children[pidfd] = (pid, report, line)
                     selector.register(pidfd, selectors.EVENT_READ)
                     _tell(report, pid)
                 else:
                     selector.unregister(key.fd)
-                    pid, report = children.pop(key.fd)
+                    pid, report, _ = children.pop(key.fd)
                     os.close(key.fd)
                     _tell(report, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
                     report.close()

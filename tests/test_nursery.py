@@ -143,6 +143,24 @@ def test_nursery__takes_its_children_along(tmp_path: Path) -> None:
         time.sleep(0.01)
 
 
+def test_nursery__of_one_name_is_one_process_whose_children_end_with_who_asked(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text("import os; print(os.getppid(), flush=True); " + SLEEPS)
+    first, second = (Nursery([], f"test-{os.getpid()}") for _ in range(2))
+    mine, other = (
+        made.start("program", cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        for made in (first, second)
+    )
+    assert mine.stdout.readline() == other.stdout.readline() != b""
+    first.close()
+    assert mine.wait(30) == -signal.SIGKILL
+    with pytest.raises(subprocess.TimeoutExpired):
+        other.wait(0.2)
+    again = second.start("program", cwd=tmp_path, stdout=subprocess.PIPE)
+    assert again.stdout.readline().strip().isdigit()
+    second.close()
+    assert (other.wait(30), again.wait(30)) == (-signal.SIGKILL, -signal.SIGKILL)
+
+
 def test_nursery__refuses_to_fork_with_a_thread(tmp_path: Path) -> None:
     (tmp_path / "threaded.py").write_text(
         "import threading; threading.Thread(target=threading.Event().wait, daemon=True).start()"
