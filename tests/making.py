@@ -12,19 +12,11 @@ BUILD = TRANSPORT / "build"
 SECONDS = 500.0
 
 
-def core_objects(folder: str = "core") -> dict[str, Path]:
-    """The C files of the core, as `room/name.c`, and the object of each, compiled without optimization; or of `ext`."""
-    top = Path("build/objects.o.d") / folder
-    made = [path for line in make("objects").split() if (path := Path(line)).is_relative_to(top)]
-    return {str(path.with_suffix(".c").relative_to(top)): TRANSPORT / path for path in made}
-
-
-def simulator_objects() -> dict[str, Path]:
-    """The simulator's own C files, as `room/name.c`, and the object of each."""
+def objects(folder: str) -> dict[str, Path]:
+    """The C files of `core`, `ext`, or the simulator (`sim`), as `room/name.c`, and the object of each."""
     make("sim")
-    folder, made = TRANSPORT / "sim", BUILD / "sim.o.d/sim"
-    files = [str(path.relative_to(folder)) for path in folder.rglob("*.c")]
-    return {file: (made / file).with_suffix(".o") for file in files}
+    files = [str(path.relative_to(TRANSPORT / folder)) for path in (TRANSPORT / folder).rglob("*.c")]
+    return {file: (BUILD / "sim.o.d" / folder / file).with_suffix(".o") for file in files}
 
 
 @cache

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.making import BUILD, core_objects, simulator_objects
+from tests.making import BUILD, objects
 
 CORE = Path(__file__).resolve().parents[1] / "transport_c/core"
 SIM = CORE.parent / "sim"
@@ -49,15 +49,13 @@ def _include_arrows(core: Path) -> Arrows:
 
 
 def _compile(core: Path, into: Path) -> dict[str, Path]:
-    """Objects of the C files of a planted |core|, made as those of the real one: without optimization, for what is
-    inlined away would be an arrow that nobody sees.
-    """
+    """Objects of the C files of a planted |core|."""
     into.mkdir()
 
     def one(source: Path) -> tuple[str, Path]:
         name = str(source.relative_to(core))
         target = into / (name.replace("/", "-") + ".o")
-        command = [os.environ.get("CC", "gcc"), "-std=c11", "-O0", "-w", "-c", f"-I{core.parent}", "-o", str(target)]
+        command = [os.environ.get("CC", "gcc"), "-std=c11", "-O2", "-w", "-c", f"-I{core.parent}", "-o", str(target)]
         subprocess.run([*command, str(source)], check=True, capture_output=True, timeout=60)
         return name, target
 
@@ -65,11 +63,11 @@ def _compile(core: Path, into: Path) -> dict[str, Path]:
         return dict(pool.map(one, sorted(core.rglob("*.c"))))
 
 
-def _symbols(objects: dict[str, Path]) -> tuple[dict[str, str], dict[str, set[str]]]:
+def _symbols(compiled: dict[str, Path]) -> tuple[dict[str, str], dict[str, set[str]]]:
     """The file that defines each name, and the names that each file uses without defining them."""
     defined: dict[str, str] = {}
     used: dict[str, set[str]] = {}
-    for name, path in objects.items():
+    for name, path in compiled.items():
         listing = subprocess.run(["nm", "-P", "-g", str(path)], check=True, capture_output=True, text=True).stdout
         for symbol, kind in (line.split()[:2] for line in listing.splitlines()):
             if kind == "U":
@@ -79,9 +77,9 @@ def _symbols(objects: dict[str, Path]) -> tuple[dict[str, str], dict[str, set[st
     return defined, used
 
 
-def _symbol_arrows(objects: dict[str, Path]) -> Arrows:
+def _symbol_arrows(compiled: dict[str, Path]) -> Arrows:
     """(user, definer) for each name that crosses from one C file to another."""
-    defined, used = _symbols(objects)
+    defined, used = _symbols(compiled)
     return {(name, defined[symbol]) for name, symbols in used.items() for symbol in symbols if symbol in defined}
 
 
@@ -125,9 +123,7 @@ def _between_rooms(groups: Iterable[tuple[str, ...]]) -> set[tuple[str, ...]]:
 
 @pytest.fixture(scope="module")
 def arrows() -> Arrows:
-    objects = core_objects()
-    assert set(objects) == {str(path.relative_to(CORE)) for path in CORE.rglob("*.c")}
-    found = _include_arrows(CORE) | _symbol_arrows(objects)
+    found = _include_arrows(CORE) | _symbol_arrows(objects("core"))
     assert len(found) > 200, "the listing is of something else"
     return found
 
@@ -166,7 +162,7 @@ def _names_of_extensions(core: dict[str, Path], extensions: dict[str, Path]) -> 
 def test_extensions__the_core_knows_their_tables_alone() -> None:
     """Whoever changes the core has no extension to read, and a program may leave each of them out."""
     assert {name for name in _quoted(CORE) if name.startswith("ext/")} == set()
-    assert _names_of_extensions(core_objects(), core_objects("ext")) == EXT_TABLES
+    assert _names_of_extensions(objects("core"), objects("ext")) == EXT_TABLES
 
 
 def test_extensions__what_they_use_of_the_core_is_listed() -> None:
@@ -187,18 +183,16 @@ int main(void)
 """
     (tmp_path / "alone.c").write_text(text)
     kernels = BUILD / "sim.o.d"
-    objects = [*core_objects().values(), *kernels.glob("kernels/*.o"), *kernels.glob("cipher/*.o")]
-    command = [os.environ.get("CC", "gcc"), f"-I{CORE.parent}", "-no-pie", "-o", str(tmp_path / "alone")]
-    command += [str(tmp_path / "alone.c"), *map(str, objects), "-lm", "-ldl", "-lpthread"]
+    linked = [*objects("core").values(), *kernels.glob("kernels/*.o"), *kernels.glob("cipher/*.o")]
+    command = [os.environ.get("CC", "gcc"), f"-I{CORE.parent}", "-o", str(tmp_path / "alone")]
+    command += [str(tmp_path / "alone.c"), *map(str, linked), "-lm", "-ldl", "-lpthread"]
     subprocess.run(command, check=True, timeout=60)
     assert subprocess.run([tmp_path / "alone"], check=False, timeout=60).returncode == 0
 
 
 def test_simulator__circles_are_small() -> None:
     """Its world asks a job's kind through a table (`sim_kind` in sim.h), so that the kinds can be read one by one."""
-    objects = simulator_objects()
-    assert set(objects) == {str(path.relative_to(SIM)) for path in SIM.rglob("*.c")}
-    arrows = _include_arrows(SIM) | _symbol_arrows(objects)
+    arrows = _include_arrows(SIM) | _symbol_arrows(objects("sim"))
     assert len(arrows) > 200, "the listing is of something else"
     assert {group for group in _circles(arrows) if len(group) > CIRCLE_MAX} == set()
 
@@ -279,8 +273,8 @@ def test_checker__finds_an_extension_that_the_core_knows(tmp_path: Path) -> None
     core, ext = tmp_path / "core", tmp_path / "ext"
     _plant(core, {"op/op.c": "void ut_own(void);\nvoid f(void) { ut_own(); }\n"})
     _plant(ext, {"sparse/own.c": "void ut_own(void) {}\nvoid ut_other(void) {}\n"})
-    objects = _compile(core, tmp_path / "core-objects"), _compile(ext, tmp_path / "ext-objects")
-    assert _names_of_extensions(*objects) == {"ut_own"}
+    compiled = _compile(core, tmp_path / "core-objects"), _compile(ext, tmp_path / "ext-objects")
+    assert _names_of_extensions(*compiled) == {"ut_own"}
     _plant(core, {"op/op.h": '# include "ext/sparse/own.h"\n'})
     assert _quoted(core) == {"ext/sparse/own.h"}
 
