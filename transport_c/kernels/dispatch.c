@@ -16,20 +16,21 @@ struct choice {
     const ut_kernels *kernels;
     const ut_hadamard_kernels *hadamard;
     const ut_sparse_kernels *sparse;
+    const ut_quant_kernels *quant;
     const ut_crc32c_kernels *crc32c;
     enum ut_isa isa;
 };
-static const struct choice choice_plain = {&ut_kernels_plain, &ut_hadamard_plain, &ut_sparse_plain, &ut_crc32c_plain,
-                                           UT_ISA_PLAIN};
+static const struct choice choice_plain = {&ut_kernels_plain, &ut_hadamard_plain, &ut_sparse_plain,
+                                           &ut_quant_plain,   &ut_crc32c_plain,   UT_ISA_PLAIN};
 static _Atomic(const struct choice *) chosen = &choice_plain;
 
 #if UT_KERNELS_X86
-static const struct choice choice_avx2 = {&ut_kernels_avx2, &ut_hadamard_avx2, &ut_sparse_avx2, &ut_crc32c_sse42,
-                                          UT_ISA_AVX2};
-static const struct choice choice_avx512 = {&ut_kernels_avx512, &ut_hadamard_avx512, &ut_sparse_avx512,
-                                            &ut_crc32c_sse42, UT_ISA_AVX512}; /* the first Xeons */
+static const struct choice choice_avx2 = {&ut_kernels_avx2, &ut_hadamard_avx2, &ut_sparse_avx2,
+                                          &ut_quant_plain,  &ut_crc32c_sse42,  UT_ISA_AVX2};
+static const struct choice choice_avx512 = {&ut_kernels_avx512, &ut_hadamard_avx512, &ut_sparse_avx512, &ut_quant_plain,
+                                            &ut_crc32c_sse42,   UT_ISA_AVX512}; /* the first Xeons */
 static const struct choice choice_avx512_clmul = {&ut_kernels_avx512, &ut_hadamard_avx512, &ut_sparse_avx512,
-                                                  &ut_crc32c_avx512, UT_ISA_AVX512};
+                                                  &ut_quant_plain,    &ut_crc32c_avx512,   UT_ISA_AVX512};
 
 static bool has_avx2(void)
 {
@@ -55,12 +56,12 @@ static const struct choice *best(enum ut_isa most)
                                                                                         : &choice_avx512;
 }
 #elif UT_KERNELS_ARM
-static const struct choice choice_neon = {&ut_kernels_neon, &ut_hadamard_neon, &ut_sparse_neon, &ut_crc32c_plain,
-                                          UT_ISA_NEON}; /* the first ARMv8.0 */
-static const struct choice choice_neon_crc = {&ut_kernels_neon, &ut_hadamard_neon, &ut_sparse_neon, &ut_crc32c_arm,
-                                              UT_ISA_NEON}; /* no cryptography: a Raspberry Pi 4 */
-static const struct choice choice_neon_pmull = {&ut_kernels_neon, &ut_hadamard_neon, &ut_sparse_neon, &ut_crc32c_pmull,
-                                                UT_ISA_NEON};
+static const struct choice choice_neon = {&ut_kernels_neon, &ut_hadamard_neon, &ut_sparse_neon,
+                                          &ut_quant_plain,  &ut_crc32c_plain,  UT_ISA_NEON}; /* the first ARMv8.0 */
+static const struct choice choice_neon_crc = {&ut_kernels_neon, &ut_hadamard_neon, &ut_sparse_neon, &ut_quant_plain,
+                                              &ut_crc32c_arm,   UT_ISA_NEON}; /* no cryptography: a Raspberry Pi 4 */
+static const struct choice choice_neon_pmull = {&ut_kernels_neon, &ut_hadamard_neon, &ut_sparse_neon,
+                                                &ut_quant_plain,  &ut_crc32c_pmull,  UT_ISA_NEON};
 
 static const struct choice *best(enum ut_isa most)
 {
@@ -273,4 +274,24 @@ void ut_qsgd_decode(float *values, const float *norms, const uint32_t *codes, si
 {
     assert(bucket > 0 && bits >= 2 && bits <= 16);
     now()->sparse->qsgd_decode(values, norms, codes, n, bucket, bits);
+}
+
+uint32_t ut_quant_encode(unsigned form, uint8_t *out, const float *x, float *residual, uint32_t n,
+                         const ut_quant_rounding *r, ut_quant_told *told)
+{
+    ut_quant_told unread;
+    assert(ut_quant_is_form(form) && n <= UT_QUANT_ELEMENTS_MAX && r->divisor > 0);
+    return now()->quant->encode(form, out, x, residual, n, r, told ? told : &unread);
+}
+
+void ut_quant_decode(unsigned form, float *out, const uint8_t *slot, uint32_t n)
+{
+    assert(ut_quant_is_form(form));
+    now()->quant->decode(form, out, slot, n, false);
+}
+
+void ut_quant_add(unsigned form, float *out, const uint8_t *slot, uint32_t n)
+{
+    assert(ut_quant_is_form(form));
+    now()->quant->decode(form, out, slot, n, true);
 }

@@ -10,6 +10,7 @@
 
 #include "hadamard.h"
 #include "kernels.h"
+#include "quant.h"
 #include "sparse.h"
 
 typedef size_t ut_fold_fn(void *out, const void *a, const void *in, size_t n, uint32_t divisor);
@@ -47,9 +48,16 @@ typedef struct ut_sparse_kernels {
                         unsigned bits);
 } ut_sparse_kernels;
 
+typedef struct ut_quant_kernels {
+    uint32_t (*encode)(unsigned form, uint8_t *out, const float *x, float *residual, uint32_t n,
+                       const ut_quant_rounding *r, ut_quant_told *told);
+    void (*decode)(unsigned form, float *out, const uint8_t *slot, uint32_t n, bool add);
+} ut_quant_kernels;
+
 extern const ut_kernels ut_kernels_plain;
 extern const ut_hadamard_kernels ut_hadamard_plain;
 extern const ut_sparse_kernels ut_sparse_plain;
+extern const ut_quant_kernels ut_quant_plain;
 extern const ut_crc32c_kernels ut_crc32c_plain;
 
 /* These may only be called where the CPU has the instructions; dispatch.c checks that. (-DUT_KERNELS_PORTABLE leaves
