@@ -11,6 +11,7 @@
  * only ever makes a run longer. GB/s count the payload, for combine that of all sources.
  */
 #include "kernels/kernels.h"
+#include "kernels/quant.h"
 
 #include <stdio.h>
 #include <time.h>
@@ -81,6 +82,28 @@ static void bench_dtype(const char *name, unsigned dtype)
     BENCH("combine of 4", 4 * PAYLOAD, ut_combine(dtype, UT_SUM, o32, sources, 4, n, 0));
 }
 
+/* A packet of each form, whose elements are more than a dense packet's: GB/s count them as float32, beside copying
+ * them.
+ */
+static void bench_quant(const char *name, unsigned form)
+{
+    static float x[2 * PAYLOAD], y[2 * PAYLOAD], residual[2 * PAYLOAD];
+    static uint8_t slot[PAYLOAD];
+    const uint32_t n = ut_quant_elements(form, PAYLOAD);
+    const ut_quant_rounding nearest = {0, true, 1}, random = {7, false, 1}, answer = {7, false, 3};
+    for (uint32_t i = 0; i < n; i++)
+        x[i] = (float)(int32_t)(i * 0x9e3779b9u) * 0x1p-31f;
+    printf(" %s, n = %u\n", name, n);
+    BENCH("memcpy of its float32", 4 * n, copy(y, x, 4 * n));
+    BENCH("encode to nearest", 4 * n, sink += ut_quant_encode(form, slot, x, NULL, n, &nearest, NULL));
+    BENCH("encode to nearest with feedback", 4 * n,
+          sink += ut_quant_encode(form, slot, x, residual, n, &nearest, NULL));
+    BENCH("encode at random", 4 * n, sink += ut_quant_encode(form, slot, x, NULL, n, &random, NULL));
+    BENCH("encode an answer of 3", 4 * n, sink += ut_quant_encode(form, slot, x, NULL, n, &answer, NULL));
+    BENCH("decode", 4 * n, ut_quant_decode(form, y, slot, n));
+    BENCH("decode and add", 4 * n, ut_quant_add(form, y, slot, n));
+}
+
 int main(void)
 {
     static const char *const names[] = {"plain", "AVX2", "AVX-512", "NEON"};
@@ -102,6 +125,9 @@ int main(void)
         bench_dtype("float64", UT_FLOAT64);
         bench_dtype("int32", UT_INT32);
         bench_dtype("int64", UT_INT64);
+        bench_quant("int16", UT_QUANT_INT16);
+        bench_quant("int8", UT_QUANT_INT8);
+        bench_quant("int4", UT_QUANT_INT4);
     }
     return 0;
 }

@@ -8,6 +8,7 @@
 #include "check.h"
 #include "kernels/hadamard.h"
 #include "kernels/isas.h"
+#include "kernels/quant.h"
 #include "kernels/sparse.h"
 
 enum { N = 1000, ROOM = 8 * N, WIDE = 64 * 70 };
@@ -155,6 +156,27 @@ static void sparse(void)
     say("qsgd");
 }
 
+static void quantised(void)
+{
+    static float x[N], residual[N], back[N];
+    static uint8_t slot[2 * N + N / 32 + 3];
+    for (unsigned form = UT_QUANT_INT16; form <= UT_QUANT_INT4; form++)
+        for (unsigned i = 0; i < 64; i++) {
+            fill(UT_FLOAT32, (uint8_t *)x, N);
+            fill(UT_FLOAT32, (uint8_t *)residual, N);
+            const ut_quant_rounding r = {check_random(), i % 2, (float)(1 + i % 5)};
+            ut_quant_told told;
+            add(slot, ut_quant_encode(form, slot, x, i % 4 < 2 ? residual : NULL, N - i, &r, &told));
+            add(&told.error, sizeof told.error);
+            add(residual, sizeof residual);
+            ut_quant_decode(form, back, slot, N - i);
+            ut_quant_add(form, x, slot, N - i);
+            add(back, (N - i) * sizeof *back);
+            add(x, sizeof x);
+        }
+    say("quant");
+}
+
 static void checksums(void)
 {
     static uint8_t data[4000], copy[4000];
@@ -181,6 +203,7 @@ int main(int argc, char **argv)
         weighs();
         transforms();
         sparse();
+        quantised();
         checksums();
     }
     return 0;

@@ -31,6 +31,7 @@ TARGETS = {
     "entries": 4_000,
     "packets": 400_000,
     "pieces": 20_000,
+    "quant": 40_000,
     "ring": 1_500,
     "sparse": 60_000,
 }

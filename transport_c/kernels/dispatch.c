@@ -26,11 +26,12 @@ static _Atomic(const struct choice *) chosen = &choice_plain;
 
 #if UT_KERNELS_X86
 static const struct choice choice_avx2 = {&ut_kernels_avx2, &ut_hadamard_avx2, &ut_sparse_avx2,
-                                          &ut_quant_plain,  &ut_crc32c_sse42,  UT_ISA_AVX2};
-static const struct choice choice_avx512 = {&ut_kernels_avx512, &ut_hadamard_avx512, &ut_sparse_avx512, &ut_quant_plain,
+                                          &ut_quant_avx2,   &ut_crc32c_sse42,  UT_ISA_AVX2};
+static const struct choice choice_avx512 = {&ut_kernels_avx512, &ut_hadamard_avx512,
+                                            &ut_sparse_avx512,  &ut_quant_avx512,
                                             &ut_crc32c_sse42,   UT_ISA_AVX512}; /* the first Xeons */
 static const struct choice choice_avx512_clmul = {&ut_kernels_avx512, &ut_hadamard_avx512, &ut_sparse_avx512,
-                                                  &ut_quant_plain,    &ut_crc32c_avx512,   UT_ISA_AVX512};
+                                                  &ut_quant_avx512,   &ut_crc32c_avx512,   UT_ISA_AVX512};
 
 static bool has_avx2(void)
 {
@@ -57,11 +58,11 @@ static const struct choice *best(enum ut_isa most)
 }
 #elif UT_KERNELS_ARM
 static const struct choice choice_neon = {&ut_kernels_neon, &ut_hadamard_neon, &ut_sparse_neon,
-                                          &ut_quant_plain,  &ut_crc32c_plain,  UT_ISA_NEON}; /* the first ARMv8.0 */
-static const struct choice choice_neon_crc = {&ut_kernels_neon, &ut_hadamard_neon, &ut_sparse_neon, &ut_quant_plain,
+                                          &ut_quant_neon,   &ut_crc32c_plain,  UT_ISA_NEON}; /* the first ARMv8.0 */
+static const struct choice choice_neon_crc = {&ut_kernels_neon, &ut_hadamard_neon, &ut_sparse_neon, &ut_quant_neon,
                                               &ut_crc32c_arm,   UT_ISA_NEON}; /* no cryptography: a Raspberry Pi 4 */
 static const struct choice choice_neon_pmull = {&ut_kernels_neon, &ut_hadamard_neon, &ut_sparse_neon,
-                                                &ut_quant_plain,  &ut_crc32c_pmull,  UT_ISA_NEON};
+                                                &ut_quant_neon,   &ut_crc32c_pmull,  UT_ISA_NEON};
 
 static const struct choice *best(enum ut_isa most)
 {

@@ -46,11 +46,8 @@ bool ut_quant_takes(unsigned form, const uint8_t *slot, uint32_t length, uint32_
 
 double ut_quant_error(unsigned form, const uint8_t *slot, uint32_t n)
 {
-    const uint32_t size = quant_block(form);
-    double error = 0;
-    for (uint32_t b = 0; b < quant_blocks(form, n); b++) {
-        const double scale = (double)quant_scale_at(slot, b);
-        error += (double)UT_MIN2(size, n - b * size) * scale * scale;
-    }
-    return error;
+    float scale[QUANT_BLOCKS_MAX];
+    for (uint32_t b = 0; b < quant_blocks(form, n); b++)
+        scale[b] = quant_scale_at(slot, b);
+    return quant_error(form, scale, n);
 }

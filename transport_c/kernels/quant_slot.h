@@ -51,12 +51,28 @@ typedef struct quant_scales {
     float scale[QUANT_BLOCKS_MAX], inverse[QUANT_BLOCKS_MAX]; /* both 0 of blocks that are coded as zeros */
 } quant_scales;
 
+/* The sum over blocks of elements * scale^2, as four sums of every fourth block: one alone would wait for each
+ * addition. */
+UT_QUANT_INLINE double quant_error(unsigned form, const float *scale, uint32_t n)
+{
+    const uint32_t size = quant_block(form), whole = n / size;
+    double sums[4] = {0};
+    uint32_t b = 0;
+    for (; b + 4 <= whole; b += 4)
+        for (uint32_t j = 0; j < 4; j++)
+            sums[j] += (double)scale[b + j] * (double)scale[b + j];
+    for (; b < whole; b++)
+        sums[0] += (double)scale[b] * (double)scale[b];
+    const double last = n > whole * size ? (double)scale[whole] * (double)scale[whole] : 0;
+    return size * ((sums[0] + sums[1]) + (sums[2] + sums[3])) + (n - whole * size) * last;
+}
+
 /* Writes the header and the scales of a slot. |most| has the bits of the largest finite magnitude of each block. */
 UT_QUANT_INLINE double quant_choose_scales(unsigned form, uint8_t *slot, const uint32_t *most, uint32_t n, bool nan,
                                            quant_scales *s)
 {
     const float levels = (float)quant_levels(form);
-    const uint32_t limit = quant_scale_most(form), size = quant_block(form), blocks = quant_blocks(form, n);
+    const uint32_t limit = quant_scale_most(form), blocks = quant_blocks(form, n);
     const uint32_t least = (127 - 100) << 23; /* 2^-100 */
     uint32_t w[QUANT_BLOCKS_MAX], largest = 0;
     for (uint32_t b = 0; b < blocks; b++) {
@@ -65,7 +81,6 @@ UT_QUANT_INLINE double quant_choose_scales(unsigned form, uint8_t *slot, const u
         largest = UT_MAX2(largest, w[b]);
     }
     const uint32_t exponent = largest > 255 ? (largest - 255 + 15) / 16 : 0;
-    double error = 0;
     slot[0] = (uint8_t)(form | (nan ? UT_QUANT_NAN : 0));
     slot[1] = (uint8_t)exponent;
     for (uint32_t b = 0; b < blocks; b++) {
@@ -73,9 +88,8 @@ UT_QUANT_INLINE double quant_choose_scales(unsigned form, uint8_t *slot, const u
         slot[UT_QUANT_HEADER + b] = (uint8_t)u;
         s->scale[b] = quant_scale(u, exponent);
         s->inverse[b] = u ? 1 / s->scale[b] : 0;
-        error += (double)UT_MIN2(size, n - b * size) * (double)s->scale[b] * (double)s->scale[b];
     }
-    return error;
+    return quant_error(form, s->scale, n);
 }
 
 /* 32 random bits. Elements i and i + 16 of each 32 share a word: the one takes its low half, the other its high one. */

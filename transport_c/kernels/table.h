@@ -70,6 +70,8 @@ extern const ut_hadamard_kernels ut_hadamard_avx2;
 extern const ut_hadamard_kernels ut_hadamard_avx512;
 extern const ut_sparse_kernels ut_sparse_avx2;   /* AVX2 */
 extern const ut_sparse_kernels ut_sparse_avx512; /* AVX-512 F, BW, DQ, VL */
+extern const ut_quant_kernels ut_quant_avx2;
+extern const ut_quant_kernels ut_quant_avx512;
 extern const ut_crc32c_kernels ut_crc32c_sse42;  /* SSE4.2, PCLMULQDQ */
 extern const ut_crc32c_kernels ut_crc32c_avx512; /* those and AVX-512 F, BW, VL, VBMI, VPCLMULQDQ */
 #elif defined(__aarch64__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ && !defined(UT_KERNELS_PORTABLE)
@@ -77,6 +79,7 @@ extern const ut_crc32c_kernels ut_crc32c_avx512; /* those and AVX-512 F, BW, VL,
 extern const ut_kernels ut_kernels_neon; /* NEON, which all of these CPUs have */
 extern const ut_hadamard_kernels ut_hadamard_neon;
 extern const ut_sparse_kernels ut_sparse_neon;
+extern const ut_quant_kernels ut_quant_neon;
 extern const ut_crc32c_kernels ut_crc32c_arm;   /* CRC32 */
 extern const ut_crc32c_kernels ut_crc32c_pmull; /* CRC32, PMULL */
 #endif
