@@ -12,6 +12,9 @@ from ultima.base.errors import InvalidArgument, UltimaError
 from ultima.session.caller import proof
 from ultima.v1 import admin_pb2
 
+CLUSTER_TIMEOUT_S = 15.0  # the daemon itself waits 5 s for the slowest host
+CLUSTER_BYTES_MAX = 32 << 20  # 64 KiB of each of 256 hosts, and this one's own
+
 
 def get_config(socket: str) -> list[admin_pb2.ConfigValue]:
     """All options in force. Raises DaemonUnavailable and ProtocolError."""
@@ -42,6 +45,20 @@ def drain(socket: str) -> admin_pb2.DrainResponse:
     with asking(socket, STATUS_TIMEOUT_S, {Code.PERMISSION_DENIED: UltimaError}) as service:
         request = admin_pb2.DrainRequest()
         answer: admin_pb2.DrainResponse = service.Drain(request, timeout=STATUS_TIMEOUT_S, metadata=who)
+    return answer
+
+
+def get_cluster(socket: str, job: str = "") -> admin_pb2.GetClusterResponse:
+    """All hosts of a job, or of all jobs here, as their daemons say; those that do not answer in time say why. Raises
+    InvalidArgument for a job that is not here, UltimaError if this user may not attach, and as `get_config`."""
+    who = proof(socket, STATUS_TIMEOUT_S)
+    meanings: Meanings = {
+        Code.NOT_FOUND: lambda text: not_here("--job", job, text),
+        Code.RESOURCE_EXHAUSTED: UltimaError,
+    }
+    with asking(socket, CLUSTER_TIMEOUT_S, meanings, CLUSTER_BYTES_MAX) as service:
+        request = admin_pb2.GetClusterRequest(job=job)
+        answer: admin_pb2.GetClusterResponse = service.GetCluster(request, timeout=CLUSTER_TIMEOUT_S, metadata=who)
     return answer
 
 

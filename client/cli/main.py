@@ -88,7 +88,10 @@ VERBS = (
         "simulate", simulate.simulate, "Predict the times of ops on a cluster of your own, in virtual time.", TRAIN,
         "ultima simulate --hosts 16 --rate 10Gbit --loss 0.1%",
     ),
-    Verb("status", status.status, "Show what the daemon on this host is doing.", SEE, "ultima status --job bert"),
+    Verb(
+        "status", status.status, "Show what the daemon on this host is doing, or those on all hosts of its jobs.", SEE,
+        "ultima status --all",
+    ),
     Verb("top", top.top, "Show jobs, peers, lanes and events, live.", SEE, "ultima top --interval 2s"),
     Verb("jobs", rows.jobs, "Show a row for each job on this host.", SEE, "ultima jobs --json"),
     Verb("peers", rows.peers, "Show a row for each other host that jobs here talk to.", SEE, "ultima peers --job bert"),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ultima.cli import partial_status
-from ultima.cli.common import AsJson, Socket, print_json, socket_named
+from ultima.cli.common import AsJson, Socket, print_json, say, socket_named
 from ultima.cli.width import columns, wrapped
 
 if TYPE_CHECKING:
@@ -23,10 +23,17 @@ if TYPE_CHECKING:
 def status(
     as_json: AsJson = False,
     job: Annotated[str, typer.Option(help="Show one job only.")] = "",
+    everywhere: Annotated[
+        bool, typer.Option("--all", help="Show all hosts of the jobs here, as each sees them.")
+    ] = False,
     socket: Socket = None,
 ) -> None:
+    """Exit status 1 with --all if some host did not answer."""
     from ultima.admin.calls import get_status
 
+    if everywhere:
+        show_all(socket_named(socket), job, as_json)
+        return
     answer = get_status(socket_named(socket), job)
     if as_json:
         print_json(to_dict(answer))
@@ -34,6 +41,21 @@ def status(
     from rich.console import Console
 
     show(Console(width=columns()), answer)
+
+
+def show_all(socket: str, job: str, as_json: bool) -> None:
+    """The view of the cluster. Raises typer.Exit if it is not whole."""
+    from ultima.admin.operate import get_cluster
+    from ultima.cli import cluster
+
+    found = cluster.facts(get_cluster(socket, job))
+    if as_json:
+        print_json(found)
+    else:
+        for line in cluster.lines(found):
+            say(line)
+    if not all(host["answered"] for host in found["hosts"]):
+        raise typer.Exit(1)
 
 
 def to_dict(message: Message) -> dict[str, Any]:

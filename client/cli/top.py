@@ -26,6 +26,9 @@ def top(
     once: Annotated[bool, typer.Option("--once", help="Show one screen and exit.")] = False,
     interval: Annotated[str, typer.Option(help="Time between two screens, 200ms to 60s.")] = "1s",
     job: OfJob = "",
+    everywhere: Annotated[
+        bool, typer.Option("--all", help="Show all hosts of the jobs here; every 1s at most.")
+    ] = False,
     as_json: AsJson = False,
     socket: Socket = None,
 ) -> None:
@@ -36,6 +39,9 @@ def top(
     seconds = duration_s(interval, "--interval")
     if not 0.2 <= seconds <= 60:
         raise InvalidArgument("--interval", interval, "200ms to 60s")
+    if everywhere:
+        show_all(socket_named(socket), job, seconds, once, as_json)
+        return
     newest: deque[Any] = deque(maxlen=EVENTS_SHOWN)
     before: admin_pb2.GetStatusResponse | None = None
     # One screen needs two pictures, for a rate is what has changed between them.
@@ -51,13 +57,35 @@ def top(
         elif as_json:
             say(json.dumps({"schema": SCHEMA, **facts}))
         else:
-            lines = screen(facts, list(newest))
-            if sys.stdout.isatty() and not once:
-                typer.echo(CLEAR, nl=False)
-            say("\n".join(lines))
+            show(screen(facts, list(newest)), once)
         if once:
             return
         before = answer.status
+
+
+def show(lines: list[str], once: bool) -> None:
+    """A screen, in place of the one before on a terminal."""
+    if sys.stdout.isatty() and not once:
+        typer.echo(CLEAR, nl=False)
+    say("\n".join(lines))
+
+
+def show_all(socket: str, job: str, seconds: float, once: bool, as_json: bool) -> None:
+    """The same for all hosts, for ever, or once."""
+    from ultima.cli import cluster
+
+    for found, rates in cluster.views(socket, job, max(seconds, cluster.LEAST_S)):
+        for host in found["hosts"]:
+            for row in host["jobs"]:
+                row["ops_per_s"] = rates.get((host["name"], row["job"]), 0.0)
+        if as_json and once:
+            print_json(found)
+        elif as_json:
+            say(json.dumps({"schema": SCHEMA, **found}))
+        else:
+            show([cut(line) for line in cluster.lines(found, rates)], once)
+        if once:
+            return
 
 
 def picture(

@@ -184,6 +184,15 @@ class Peers(Watching):
             call = stub.Reach(request, timeout=self._patience(place, seconds))
             return await self._answer(place, call, "try")
 
+    async def report(self, place: Place, seconds: float) -> peer_pb2.ReportResponse:
+        """Asks another host how the jobs fare that it shares with this one. Raises Refused."""
+        stub = await self._stub(place)
+        return await self._answer(place, stub.Report(peer_pb2.ReportRequest(), timeout=seconds), "status of")
+
+    def patience(self, place: Place) -> float:
+        """Seconds of patience with a call to a daemon that answers at once."""
+        return exchange(self.round_trip(place))
+
     async def find(self, place: Place) -> Place:
         """A numeric place with the node that answers there. Raises Refused."""
         return await self._found(place, "")

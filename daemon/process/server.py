@@ -47,6 +47,7 @@ from ultima.daemon.process.news import Fresh, News
 from ultima.daemon.process.runtime_dir import RuntimeDir
 from ultima.daemon.process.tidy import Tidy
 from ultima.daemon.rpc.admin_service import AdminService
+from ultima.daemon.rpc.cluster import Cluster
 from ultima.daemon.rpc.examine import Examiner
 from ultima.daemon.rpc.operator_calls import rendered
 from ultima.daemon.rpc.peer_service import PeerService
@@ -226,18 +227,18 @@ class Daemon:
         trainer_pb2_grpc.add_TrainerServiceServicer_to_server(
             TrainerService(self.attach, self.jobs, config, self.grpc_port), self._local
         )
-        admin_pb2_grpc.add_AdminServiceServicer_to_server(
-            AdminService(
-                *(config, self.engine, self.jobs, self._tuning, self.tokens),
-                *(self.version, self.incarnation, self.grpc_port, self.trust, self.keeper),
-                lambda place, request, seconds: self._peers.read_ops(place, request, seconds),
-                self.gauges.facts,
-                Examiner(config, self.engine, self.jobs, lambda: self._peers, self.version),
-                lambda: self.site.address() if self.site is not None else "",
-                lambda: self.ask_to_stop(),
-            ),
-            self._local,
+        admin = AdminService(
+            *(config, self.engine, self.jobs, self._tuning, self.tokens),
+            *(self.version, self.incarnation, self.grpc_port, self.trust, self.keeper),
+            lambda place, request, seconds: self._peers.read_ops(place, request, seconds),
+            self.gauges.facts,
+            Examiner(config, self.engine, self.jobs, lambda: self._peers, self.version),
+            lambda: self.site.address() if self.site is not None else "",
+            lambda: self.ask_to_stop(),
+            lambda job: self.cluster.ask(job),
         )
+        self.cluster = Cluster(self.jobs, lambda: self._peers, admin.here)
+        admin_pb2_grpc.add_AdminServiceServicer_to_server(admin, self._local)
         health_pb2_grpc.add_HealthServicer_to_server(self.health, self._local)
         enable_server_reflection((TRAINER, ADMIN, HEALTH, REFLECTION), self._local)
         try:
@@ -332,6 +333,7 @@ class Daemon:
         self.jobs.close()
         await self.initiators.close()
         self._watchers.close()
+        self.cluster.close()
         await self._peers.close()
         await asyncio.gather(self._local.stop(0.2), self._remote.stop(0.2))
         await self.attach.stop()

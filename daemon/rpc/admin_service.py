@@ -23,7 +23,7 @@ from ultima.daemon.observe.recorder import selected
 from ultima.daemon.probe.controller import controller_of
 from ultima.daemon.rpc.examine import Examiner
 from ultima.daemon.rpc.history_calls import ReadOps
-from ultima.daemon.rpc.operator_calls import OperatorCalls
+from ultima.daemon.rpc.operator_calls import AskCluster, OperatorCalls
 from ultima.daemon.trainers.users import METADATA_KEY, Tokens, check_manage, may_manage
 from ultima.daemon.trust.trust import Trust
 from ultima.v1 import admin_pb2
@@ -67,8 +67,9 @@ class AdminService(OperatorCalls):
         examiner: Examiner,
         page: Callable[[], str],
         ask_to_stop: Callable[[], None],
+        cluster: AskCluster,
     ) -> None:
-        super().__init__(config, keeper, jobs.recorder, tokens, read_ops, facts, page, ask_to_stop)
+        super().__init__(config, keeper, jobs.recorder, tokens, read_ops, facts, page, ask_to_stop, cluster)
         self._config, self._engine, self._jobs, self._tuning = config, engine, jobs, tuning
         self._tokens = tokens
         self._version, self._incarnation, self._grpc_port = version, incarnation, grpc_port
@@ -96,9 +97,22 @@ class AdminService(OperatorCalls):
             address=self._config.address or self._config.bind,
             grpc_port=self._grpc_port,
             engine=_engine_status(now),
-            jobs=[self._job_status(each, now) for each in jobs],
+            jobs=[job_status(each, self._engine, now) for each in jobs],
             limits=self._config.limits_in_force(),
             security=self._security(),
+        )
+
+    def here(self) -> admin_pb2.ClusterHost:
+        """This host's row of the view of the cluster."""
+        told = self.status("")
+        return admin_pb2.ClusterHost(
+            address=told.address,
+            grpc_port=told.grpc_port,
+            node=told.security.node,
+            here=True,
+            version=told.version,
+            uptime_ms=told.uptime_ms,
+            jobs=told.jobs,
         )
 
     @translated
@@ -142,45 +156,47 @@ class AdminService(OperatorCalls):
             check_manage(name, owners[0], uid)
         raise NotFound(f"job = {name!r}: no job of this name of uid {uid} is running here or ended here lately")
 
-    def _job_status(self, job: Job, now: HostSnapshot) -> admin_pb2.JobStatus:
-        membership = job.membership
-        status = admin_pb2.JobStatus(
-            job=job.name,
-            generation=job.generation,
-            world_size=membership.world_size if membership else 0,
-            host_index=job.own.index if job.own else 0,
-            next_op_seq=now.next_op_seq(job.number) if membership else 0,
-            bucket_bytes_max=membership.bucket_bytes_max if membership else 0,
-            hosts=[_host_status(job, host, state, now) for host, state in job.hosts()],
-            ops_complete_count=job.stats.count[Status.COMPLETE],
-            ops_partial_count=job.stats.count[Status.PARTIAL],
-            ops_insufficient_count=job.stats.count[Status.INSUFFICIENT],
-            ops_failed_count=job.stats.count[Status.FAILED],
-            missing_bytes=job.stats.missing_bytes,
-            op_p50_us=job.stats.percentile_us(50),
-            op_p99_us=job.stats.percentile_us(99),
-            options=job.in_force.options.to_proto() if job.in_force else None,
-            lanes=membership.lanes if membership else 0,
-            ops_diverged_count=job.stats.diverged,
-            last_diverged_op_seq=job.stats.last_diverged,
-            straggler_rank=NOBODY,
-            controller_host=NOBODY,
-            late_host=NOBODY,
-            ailments=[job.ailment] if job.ailment else [],
-            waiting_for="" if job.ready else job.waiting_for,
-            world_size_asked=0 if membership else next((j.spec.world_size for j in job.joining.values()), 0),
-        )
-        if job.partial is not None:
-            job.partial.fill(status)
-            controller = controller_of(job, now)
-            status.controller_host = NOBODY if controller is None else controller.index
-            status.probes.CopyFrom(admin_pb2.ProbeStatus(**job.probes.values()))
-        if (latest := job.latest(self._engine, now)) is not None:
-            host, late = latest
-            status.late_host, status.late_us, status.late_of_us = host.index, late.late_us, late.took_us
-            if len(host.ranks) == 1:
-                status.straggler_rank = host.ranks[0]
-        return status
+
+def job_status(job: Job, engine: HostEngine, now: HostSnapshot) -> admin_pb2.JobStatus:
+    """How a job fares on this host."""
+    membership = job.membership
+    status = admin_pb2.JobStatus(
+        job=job.name,
+        generation=job.generation,
+        world_size=membership.world_size if membership else 0,
+        host_index=job.own.index if job.own else 0,
+        next_op_seq=now.next_op_seq(job.number) if membership else 0,
+        bucket_bytes_max=membership.bucket_bytes_max if membership else 0,
+        hosts=[_host_status(job, host, state, now) for host, state in job.hosts()],
+        ops_complete_count=job.stats.count[Status.COMPLETE],
+        ops_partial_count=job.stats.count[Status.PARTIAL],
+        ops_insufficient_count=job.stats.count[Status.INSUFFICIENT],
+        ops_failed_count=job.stats.count[Status.FAILED],
+        missing_bytes=job.stats.missing_bytes,
+        op_p50_us=job.stats.percentile_us(50),
+        op_p99_us=job.stats.percentile_us(99),
+        options=job.in_force.options.to_proto() if job.in_force else None,
+        lanes=membership.lanes if membership else 0,
+        ops_diverged_count=job.stats.diverged,
+        last_diverged_op_seq=job.stats.last_diverged,
+        straggler_rank=NOBODY,
+        controller_host=NOBODY,
+        late_host=NOBODY,
+        ailments=[job.ailment] if job.ailment else [],
+        waiting_for="" if job.ready else job.waiting_for,
+        world_size_asked=0 if membership else next((j.spec.world_size for j in job.joining.values()), 0),
+    )
+    if job.partial is not None:
+        job.partial.fill(status)
+        controller = controller_of(job, now)
+        status.controller_host = NOBODY if controller is None else controller.index
+        status.probes.CopyFrom(admin_pb2.ProbeStatus(**job.probes.values()))
+    if (latest := job.latest(engine, now)) is not None:
+        host, late = latest
+        status.late_host, status.late_us, status.late_of_us = host.index, late.late_us, late.took_us
+        if len(host.ranks) == 1:
+            status.straggler_rank = host.ranks[0]
+    return status
 
 
 def _engine_status(now: HostSnapshot) -> admin_pb2.EngineStatus:

@@ -7,7 +7,7 @@ import asyncio
 import json
 import logging
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from ultima.daemon.base.config import KEYS, DaemonConfig
@@ -31,9 +31,11 @@ from ultima.v1 import admin_pb2
 LEVELS = ("debug", "info", "warning", "error")
 LEVEL_MS_MAX = 86_400_000
 WATCHERS_MAX = 16
+ASKERS_MAX = 16
 INTERVAL_MS_MIN, INTERVAL_MS_MAX = 200, 60_000
 
 log = logging.getLogger("ultimad")
+AskCluster = Callable[[str], Awaitable[admin_pb2.GetClusterResponse]]
 
 
 class OperatorCalls(HistoryCalls):
@@ -49,11 +51,13 @@ class OperatorCalls(HistoryCalls):
         facts: Callable[[], Facts],
         page: Callable[[], str],
         ask_to_stop: Callable[[], None],
+        cluster: AskCluster,
     ) -> None:
         """`facts` is what the metrics show now; `page` a fresh address of the status page, empty if there is none;
-        `ask_to_stop` has the daemon drain and end."""
+        `ask_to_stop` has the daemon drain and end; `cluster` asks all hosts of a job."""
         super().__init__(keeper, recorder, tokens, read_ops)
         self._config, self._facts, self._page, self._ask_to_stop = config, facts, page, ask_to_stop
+        self._cluster, self._askers = cluster, Quota("views of the cluster", ASKERS_MAX, ASKERS_MAX // 4)
         self._watches = Quota("watches", WATCHERS_MAX, WATCHERS_MAX // 4)
         self._level_back: asyncio.Task[None] | None = None
 
@@ -75,6 +79,12 @@ class OperatorCalls(HistoryCalls):
         if not address:
             raise FailedPrecondition("web = '': this daemon serves no page: set it to 127.0.0.1:29518 or unix:PATH")
         return admin_pb2.OpenPageResponse(address=address)
+
+    @translated
+    async def GetCluster(self, request: admin_pb2.GetClusterRequest, context: Any) -> admin_pb2.GetClusterResponse:
+        """See admin.proto."""
+        with self._askers.taken(f"uid {self._tokens.caller(context)}"):
+            return await self._cluster(request.job)
 
     @translated
     async def GetConfig(self, request: admin_pb2.GetConfigRequest, context: Any) -> admin_pb2.GetConfigResponse:

@@ -33,6 +33,7 @@ from ultima.daemon.jobs.watchers import Watchers
 from ultima.daemon.observe.lives import copied, parts
 from ultima.daemon.observe.lives import whole as whole_life
 from ultima.daemon.probe.initiators import Initiators
+from ultima.daemon.rpc import cluster
 from ultima.daemon.rpc.history_calls import bounds
 from ultima.daemon.rpc.trainer_service import inner_deadline
 from ultima.daemon.trust import job_secret
@@ -64,7 +65,7 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
         self._coordinator, self._jobs, self._tuning = coordinator, jobs, tuning
         self._watchers, self._initiators, self._limits, self._trust = watchers, initiators, limits, trust
         self._hearing, self._engine, self._version = hearing, engine, version
-        self._reached = rate()
+        self._reached, self._reported, self._started = rate(), cluster.rate(), time.monotonic()
 
     @translated
     async def Register(self, request: peer_pb2.RegisterRequest, context: Any) -> peer_pb2.RegisterResponse:
@@ -158,6 +159,13 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
         source = address_of_peer(context.peer())
         account = caller_node(context, self._trust) or source
         return reach(request, self._engine, source, account, self._reached, self._version)
+
+    @translated
+    async def Report(self, request: peer_pb2.ReportRequest, context: Any) -> peer_pb2.ReportResponse:
+        """See peer.proto."""
+        node, source = caller_node(context, self._trust), address_of_peer(context.peer())
+        uptime_ms = int((time.monotonic() - self._started) * 1000)
+        return cluster.report(self._jobs, self._engine, node, source, self._reported, self._version, uptime_ms)
 
     async def ReadOps(self, request: peer_pb2.ReadOpsRequest, context: Any) -> AsyncIterator[peer_pb2.ReadOpsResponse]:
         """See peer.proto."""

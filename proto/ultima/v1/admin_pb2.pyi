@@ -151,6 +151,99 @@ class Security(google.protobuf.message.Message):
 Global___Security: typing_extensions.TypeAlias = Security
 
 @typing.final
+class GetClusterRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: builtins.int
+    job: builtins.str
+    """Name of one job; empty for all."""
+    def __init__(
+        self,
+        *,
+        job: builtins.str = ...,
+    ) -> None: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["job", b"job"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___GetClusterRequest: typing_extensions.TypeAlias = GetClusterRequest
+
+@typing.final
+class GetClusterResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    HOSTS_FIELD_NUMBER: builtins.int
+    NOT_ASKED_COUNT_FIELD_NUMBER: builtins.int
+    not_asked_count: builtins.int
+    """Hosts that were not asked, because there are too many."""
+    @property
+    def hosts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ClusterHost]:
+        """This host first, then by address."""
+
+    def __init__(
+        self,
+        *,
+        hosts: collections.abc.Iterable[Global___ClusterHost] | None = ...,
+        not_asked_count: builtins.int = ...,
+    ) -> None: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["hosts", b"hosts", "not_asked_count", b"not_asked_count"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___GetClusterResponse: typing_extensions.TypeAlias = GetClusterResponse
+
+@typing.final
+class ClusterHost(google.protobuf.message.Message):
+    """One host of some job, as its own daemon says."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ADDRESS_FIELD_NUMBER: builtins.int
+    GRPC_PORT_FIELD_NUMBER: builtins.int
+    NODE_FIELD_NUMBER: builtins.int
+    HERE_FIELD_NUMBER: builtins.int
+    UNREACHED_FIELD_NUMBER: builtins.int
+    TOOK_US_FIELD_NUMBER: builtins.int
+    VERSION_FIELD_NUMBER: builtins.int
+    UPTIME_MS_FIELD_NUMBER: builtins.int
+    JOBS_FIELD_NUMBER: builtins.int
+    LEFT_OUT_COUNT_FIELD_NUMBER: builtins.int
+    address: builtins.str
+    grpc_port: builtins.int
+    node: builtins.str
+    """As its certificate says; empty without one."""
+    here: builtins.bool
+    """The answering daemon's own host."""
+    unreached: builtins.str
+    """Why it has not answered, in words; empty if it has. All that follows is of its answer."""
+    took_us: builtins.int
+    """From the question to the answer, microseconds."""
+    version: builtins.str
+    uptime_ms: builtins.int
+    left_out_count: builtins.int
+    """Jobs that it left out."""
+    @property
+    def jobs(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___JobStatus]:
+        """Those that it shares with the answering daemon."""
+
+    def __init__(
+        self,
+        *,
+        address: builtins.str = ...,
+        grpc_port: builtins.int = ...,
+        node: builtins.str = ...,
+        here: builtins.bool = ...,
+        unreached: builtins.str = ...,
+        took_us: builtins.int = ...,
+        version: builtins.str = ...,
+        uptime_ms: builtins.int = ...,
+        jobs: collections.abc.Iterable[Global___JobStatus] | None = ...,
+        left_out_count: builtins.int = ...,
+    ) -> None: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["address", b"address", "grpc_port", b"grpc_port", "here", b"here", "jobs", b"jobs", "left_out_count", b"left_out_count", "node", b"node", "took_us", b"took_us", "unreached", b"unreached", "uptime_ms", b"uptime_ms", "version", b"version"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___ClusterHost: typing_extensions.TypeAlias = ClusterHost
+
+@typing.final
 class TuneRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 

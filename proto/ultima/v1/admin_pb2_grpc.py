@@ -95,6 +95,11 @@ class AdminServiceStub(object):
                 request_serializer=ultima_dot_v1_dot_admin__pb2.ExamineRequest.SerializeToString,
                 response_deserializer=ultima_dot_v1_dot_admin__pb2.ExamineResponse.FromString,
                 _registered_method=True)
+        self.GetCluster = channel.unary_unary(
+                '/ultima.v1.AdminService/GetCluster',
+                request_serializer=ultima_dot_v1_dot_admin__pb2.GetClusterRequest.SerializeToString,
+                response_deserializer=ultima_dot_v1_dot_admin__pb2.GetClusterResponse.FromString,
+                _registered_method=True)
         self.OpenPage = channel.unary_unary(
                 '/ultima.v1.AdminService/OpenPage',
                 request_serializer=ultima_dot_v1_dot_admin__pb2.OpenPageRequest.SerializeToString,
@@ -205,6 +210,15 @@ class AdminServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetCluster(self, request, context):
+        """How all hosts of the jobs here fare, as their daemons say: this daemon asks the others, at most once a second however
+        many want to know, and waits for a bounded time. The caller says who it is (a token in the metadata).
+        RESOURCE_EXHAUSTED: too many of this user, or in all, ask. NOT_FOUND: no such job here.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def OpenPage(self, request, context):
         """Where the status page is, with a token that opens it once within a minute. The page shows what GetStatus and
         GetEvents tell. FAILED_PRECONDITION: the daemon serves none (`web` is not set).
@@ -275,6 +289,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.Examine,
                     request_deserializer=ultima_dot_v1_dot_admin__pb2.ExamineRequest.FromString,
                     response_serializer=ultima_dot_v1_dot_admin__pb2.ExamineResponse.SerializeToString,
+            ),
+            'GetCluster': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetCluster,
+                    request_deserializer=ultima_dot_v1_dot_admin__pb2.GetClusterRequest.FromString,
+                    response_serializer=ultima_dot_v1_dot_admin__pb2.GetClusterResponse.SerializeToString,
             ),
             'OpenPage': grpc.unary_unary_rpc_method_handler(
                     servicer.OpenPage,
@@ -606,6 +625,33 @@ class AdminService(object):
             '/ultima.v1.AdminService/Examine',
             ultima_dot_v1_dot_admin__pb2.ExamineRequest.SerializeToString,
             ultima_dot_v1_dot_admin__pb2.ExamineResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetCluster(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ultima.v1.AdminService/GetCluster',
+            ultima_dot_v1_dot_admin__pb2.GetClusterRequest.SerializeToString,
+            ultima_dot_v1_dot_admin__pb2.GetClusterResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -74,6 +74,11 @@ class AdminServiceStub:
     all those who do not say who they are; RESOURCE_EXHAUSTED while another one runs. INVALID_ARGUMENT: a peer that is
     no address.
     """
+    GetCluster: grpc.UnaryUnaryMultiCallable[ultima.v1.admin_pb2.GetClusterRequest, ultima.v1.admin_pb2.GetClusterResponse]
+    """How all hosts of the jobs here fare, as their daemons say: this daemon asks the others, at most once a second however
+    many want to know, and waits for a bounded time. The caller says who it is (a token in the metadata).
+    RESOURCE_EXHAUSTED: too many of this user, or in all, ask. NOT_FOUND: no such job here.
+    """
     OpenPage: grpc.UnaryUnaryMultiCallable[ultima.v1.admin_pb2.OpenPageRequest, ultima.v1.admin_pb2.OpenPageResponse]
     """Where the status page is, with a token that opens it once within a minute. The page shows what GetStatus and
     GetEvents tell. FAILED_PRECONDITION: the daemon serves none (`web` is not set).
@@ -127,6 +132,11 @@ class AdminServiceAsyncStub(AdminServiceStub):
     daemons. Whoever names peers must say who he is, as for Tune: UNAUTHENTICATED. One at a time for each user, and for
     all those who do not say who they are; RESOURCE_EXHAUSTED while another one runs. INVALID_ARGUMENT: a peer that is
     no address.
+    """
+    GetCluster: grpc.aio.UnaryUnaryMultiCallable[ultima.v1.admin_pb2.GetClusterRequest, ultima.v1.admin_pb2.GetClusterResponse]  # type: ignore[assignment]
+    """How all hosts of the jobs here fare, as their daemons say: this daemon asks the others, at most once a second however
+    many want to know, and waits for a bounded time. The caller says who it is (a token in the metadata).
+    RESOURCE_EXHAUSTED: too many of this user, or in all, ask. NOT_FOUND: no such job here.
     """
     OpenPage: grpc.aio.UnaryUnaryMultiCallable[ultima.v1.admin_pb2.OpenPageRequest, ultima.v1.admin_pb2.OpenPageResponse]  # type: ignore[assignment]
     """Where the status page is, with a token that opens it once within a minute. The page shows what GetStatus and
@@ -250,6 +260,17 @@ class AdminServiceServicer(metaclass=abc.ABCMeta):
         daemons. Whoever names peers must say who he is, as for Tune: UNAUTHENTICATED. One at a time for each user, and for
         all those who do not say who they are; RESOURCE_EXHAUSTED while another one runs. INVALID_ARGUMENT: a peer that is
         no address.
+        """
+
+    @abc.abstractmethod
+    def GetCluster(
+        self,
+        request: ultima.v1.admin_pb2.GetClusterRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[ultima.v1.admin_pb2.GetClusterResponse, collections.abc.Awaitable[ultima.v1.admin_pb2.GetClusterResponse]]:
+        """How all hosts of the jobs here fare, as their daemons say: this daemon asks the others, at most once a second however
+        many want to know, and waits for a bounded time. The caller says who it is (a token in the metadata).
+        RESOURCE_EXHAUSTED: too many of this user, or in all, ask. NOT_FOUND: no such job here.
         """
 
     @abc.abstractmethod

@@ -23,77 +23,82 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from ultima.v1 import admin_pb2 as ultima_dot_v1_dot_admin__pb2
 from ultima.v1 import records_pb2 as ultima_dot_v1_dot_records__pb2
 from ultima.v1 import types_pb2 as ultima_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14ultima/v1/peer.proto\x12\tultima.v1\x1a\x17ultima/v1/records.proto\x1a\x15ultima/v1/types.proto\"\xf2\x01\n\x0fRegisterRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x12\n\nworld_size\x18\x02 \x01(\x05\x12\x1d\n\x04host\x18\x03 \x01(\x0b\x32\x0f.ultima.v1.Host\x12\x18\n\x10\x62ucket_bytes_max\x18\x04 \x01(\x03\x12\x17\n\x0fleft_generation\x18\x05 \x01(\x03\x12&\n\x07options\x18\x06 \x01(\x0b\x32\x15.ultima.v1.JobOptions\x12\"\n\x05proof\x18\x07 \x01(\x0b\x32\x13.ultima.v1.JobProof\x12\x0b\n\x03uid\x18\x08 \x01(\r\x12\x13\n\x0bnext_op_seq\x18\t \x01(\x03\"\xa3\x02\n\x10RegisterResponse\x12\x1e\n\x05hosts\x18\x01 \x03(\x0b\x32\x0f.ultima.v1.Host\x12\x12\n\ngeneration\x18\x02 \x01(\x03\x12\x18\n\x10\x62ucket_bytes_max\x18\x03 \x01(\x03\x12\x13\n\x0bnext_op_seq\x18\x04 \x01(\x03\x12\x11\n\tunder_way\x18\x05 \x01(\x08\x12,\n\roptions_asked\x18\x06 \x01(\x0b\x32\x15.ultima.v1.JobOptions\x12&\n\x07options\x18\x07 \x01(\x0b\x32\x15.ultima.v1.JobOptions\x12\r\n\x05lanes\x18\x08 \x01(\x05\x12\"\n\x05proof\x18\t \x01(\x0b\x32\x13.ultima.v1.JobProof\x12\x10\n\x08portions\x18\n \x01(\x05\"\xbc\x02\n\x0eRestoreRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x12\n\nworld_size\x18\x02 \x01(\x05\x12\x12\n\ngeneration\x18\x03 \x01(\x03\x12\x18\n\x10\x62ucket_bytes_max\x18\x04 \x01(\x03\x12\x1e\n\x05hosts\x18\x05 \x03(\x0b\x32\x0f.ultima.v1.Host\x12\x13\n\x0bnext_op_seq\x18\x06 \x01(\x03\x12,\n\roptions_asked\x18\x07 \x01(\x0b\x32\x15.ultima.v1.JobOptions\x12&\n\x07options\x18\x08 \x01(\x0b\x32\x15.ultima.v1.JobOptions\x12\r\n\x05lanes\x18\t \x01(\x05\x12\"\n\x05proof\x18\n \x01(\x0b\x32\x13.ultima.v1.JobProof\x12\x0b\n\x03uid\x18\x0b \x01(\r\x12\x10\n\x08portions\x18\x0c \x01(\x05\"\x11\n\x0fRestoreResponse\"\xb1\x02\n\x0e\x43onnectRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\x03\x12\x1f\n\x06\x63\x61ller\x18\x03 \x01(\x0b\x32\x0f.ultima.v1.Host\x12\x10\n\x08to_index\x18\x04 \x01(\x05\x12\x16\n\x0e\x63onnection_ids\x18\x05 \x03(\x07\x12\x16\n\x0eto_incarnation\x18\x06 \x01(\x06\x12\r\n\x05offer\x18\x07 \x01(\x03\x12&\n\x07options\x18\x08 \x01(\x0b\x32\x15.ultima.v1.JobOptions\x12\r\n\x05\x64oubt\x18\t \x01(\x08\x12\"\n\x04seal\x18\n \x01(\x0b\x32\x14.ultima.v1.SealOffer\x12\"\n\x05proof\x18\x0b \x01(\x0b\x32\x13.ultima.v1.JobProof\x12\r\n\x05renew\x18\x0c \x01(\x08\"\xda\x01\n\x0f\x43onnectResponse\x12\x16\n\x0e\x63onnection_ids\x18\x01 \x03(\x07\x12\x13\n\x0bincarnation\x18\x02 \x01(\x06\x12\x13\n\x0bnext_op_seq\x18\x03 \x01(\x03\x12&\n\x07options\x18\x04 \x01(\x0b\x32\x15.ultima.v1.JobOptions\x12\"\n\x04seal\x18\x05 \x01(\x0b\x32\x14.ultima.v1.SealOffer\x12\"\n\x05proof\x18\x06 \x01(\x0b\x32\x13.ultima.v1.JobProof\x12\x15\n\roldest_op_seq\x18\x07 \x01(\x03\"G\n\x0cWatchRequest\x12\x13\n\x0bincarnation\x18\x01 \x01(\x06\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x11\n\tgrpc_port\x18\x03 \x01(\x05\"\xee\x01\n\rWatchResponse\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\x03\x12\x12\n\nhost_index\x18\x03 \x01(\x05\x12#\n\x05state\x18\x04 \x01(\x0e\x32\x14.ultima.v1.HostState\x12\r\n\x05ranks\x18\x05 \x03(\x05\x12\x13\n\x0bincarnation\x18\x06 \x01(\x06\x12#\n\x07unheard\x18\x07 \x03(\x0b\x32\x12.ultima.v1.Unheard\x12\x16\n\x0e\x62\x61\x63k_within_ms\x18\x08 \x01(\x03\x12\"\n\x04word\x18\t \x01(\x0b\x32\x14.ultima.v1.EpochWord\")\n\x0b\x45pochMember\x12\x0c\n\x04slot\x18\x01 \x01(\x05\x12\x0c\n\x04life\x18\x02 \x01(\x06\"R\n\tEpochFork\x12\x0e\n\x06weight\x18\x01 \x01(\x05\x12\x0e\n\x06number\x18\x02 \x01(\x04\x12%\n\x05maker\x18\x03 \x01(\x0b\x32\x16.ultima.v1.EpochMember\"\xa4\x01\n\x05\x45poch\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x0e\n\x06parent\x18\x02 \x01(\x06\x12\r\n\x05start\x18\x03 \x01(\x04\x12\'\n\x07members\x18\x04 \x03(\x0b\x32\x16.ultima.v1.EpochMember\x12\x0e\n\x06owners\x18\x05 \x01(\x06\x12\"\n\x04line\x18\x06 \x03(\x0b\x32\x14.ultima.v1.EpochFork\x12\x0f\n\x07options\x18\x07 \x03(\r\"*\n\x0b\x45pochBallot\x12\r\n\x05round\x18\x01 \x01(\x04\x12\x0c\n\x04slot\x18\x02 \x01(\x05\"\xa3\x03\n\tEpochWord\x12\x0e\n\x06serial\x18\x01 \x01(\x04\x12\x1f\n\x05\x65poch\x18\x02 \x01(\x0b\x32\x10.ultima.v1.Epoch\x12\x13\n\x0bnext_op_seq\x18\x03 \x01(\x04\x12$\n\x04sees\x18\x04 \x03(\x0b\x32\x16.ultima.v1.EpochMember\x12\x0e\n\x06newest\x18\x05 \x01(\x04\x12\x0e\n\x06opened\x18\x06 \x01(\x08\x12\x0f\n\x07leaving\x18\x07 \x01(\x08\x12\x0e\n\x06wishes\x18\x08 \x03(\r\x12(\n\x08promised\x18\t \x01(\x0b\x32\x16.ultima.v1.EpochBallot\x12\x0c\n\x04hold\x18\n \x01(\x04\x12/\n\x0f\x61\x63\x63\x65pted_ballot\x18\x0b \x01(\x0b\x32\x16.ultima.v1.EpochBallot\x12\"\n\x08\x61\x63\x63\x65pted\x18\x0c \x01(\x0b\x32\x10.ultima.v1.Epoch\x12*\n\nask_ballot\x18\r \x01(\x0b\x32\x16.ultima.v1.EpochBallot\x12\x1d\n\x03\x61sk\x18\x0e \x01(\x0b\x32\x10.ultima.v1.Epoch\x12\x11\n\task_again\x18\x0f \x01(\x08\"M\n\x07Unheard\x12\x11\n\tfrom_host\x18\x01 \x01(\x05\x12\x0f\n\x07to_host\x18\x02 \x01(\x05\x12\x0c\n\x04lane\x18\x03 \x01(\x05\x12\x10\n\x08\x66\x65\x65\x64\x62\x61\x63k\x18\x04 \x01(\x08\"B\n\x0bHearRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\x03\x12\x12\n\nhost_index\x18\x03 \x01(\x05\"I\n\x0cHearResponse\x12\x13\n\x0bincarnation\x18\x01 \x01(\x06\x12$\n\x05lanes\x18\x02 \x03(\x0b\x32\x15.ultima.v1.PathCounts\"{\n\nPathCounts\x12\x11\n\tdata_sent\x18\x01 \x01(\x03\x12\x12\n\ndata_heard\x18\x02 \x01(\x03\x12\x15\n\rfeedback_sent\x18\x03 \x01(\x03\x12\x16\n\x0e\x66\x65\x65\x64\x62\x61\x63k_heard\x18\x04 \x01(\x03\x12\x17\n\x0f\x66\x65\x65\x64\x62\x61\x63k_beside\x18\x05 \x01(\x03\"\x1d\n\x0e\x46ormingRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\"4\n\x0f\x46ormingResponse\x12\x12\n\nworld_size\x18\x01 \x01(\x05\x12\r\n\x05ranks\x18\x02 \x03(\x05\"K\n\x0cReachRequest\x12\x1b\n\x02to\x18\x01 \x03(\x0b\x32\x0f.ultima.v1.Lane\x12\r\n\x05\x62ytes\x18\x02 \x01(\x05\x12\x0f\n\x07packets\x18\x03 \x01(\x05\"\xa2\x01\n\rReachResponse\x12\x11\n\tstrangers\x18\x01 \x03(\x03\x12\x1e\n\x05lanes\x18\x02 \x03(\x0b\x32\x0f.ultima.v1.Lane\x12\x0f\n\x07version\x18\x03 \x01(\t\x12\x14\n\x0cwire_version\x18\x04 \x01(\x05\x12\x14\n\x0cpacket_bytes\x18\x05 \x01(\x05\x12\x10\n\x08\x63lock_ns\x18\x06 \x01(\x03\x12\x0f\n\x07refused\x18\x07 \x01(\t\"^\n\x13\x41pplyOptionsRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\x03\x12&\n\x07options\x18\x03 \x01(\x0b\x32\x15.ultima.v1.JobOptions\">\n\x14\x41pplyOptionsResponse\x12&\n\x07options\x18\x01 \x01(\x0b\x32\x15.ultima.v1.JobOptions\"M\n\x0cProbeRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\x03\x12\x0e\n\x06op_seq\x18\x03 \x01(\x04\x12\x0c\n\x04rank\x18\x04 \x01(\x05\"\xb6\x01\n\rProbeResponse\x12/\n\x06result\x18\x01 \x01(\x0e\x32\x1f.ultima.v1.ProbeResponse.Result\x12\x13\n\x0bnext_op_seq\x18\x02 \x01(\x04\"_\n\x06Result\x12\x16\n\x12RESULT_UNSPECIFIED\x10\x00\x12\x10\n\x0cRESULT_READY\x10\x01\x12\x12\n\x0eRESULT_EXPIRED\x10\x02\x12\x17\n\x13RESULT_UNKNOWN_RANK\x10\x03\"B\n\x0f\x41\x63tivateRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\x03\x12\x0e\n\x06op_seq\x18\x03 \x01(\x04\"#\n\x10\x41\x63tivateResponse\x12\x0f\n\x07started\x18\x01 \x01(\x08\"U\n\x0eReadOpsRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\x03\x12\x10\n\x08since_ns\x18\x03 \x01(\x03\x12\x10\n\x08until_ns\x18\x04 \x01(\x03\"C\n\x0fReadOpsResponse\x12 \n\x04part\x18\x01 \x01(\x0b\x32\x12.ultima.v1.JobLife\x12\x0e\n\x06now_ns\x18\x02 \x01(\x03\x32\xe1\x05\n\x0bPeerService\x12\x43\n\x08Register\x12\x1a.ultima.v1.RegisterRequest\x1a\x1b.ultima.v1.RegisterResponse\x12@\n\x07Restore\x12\x19.ultima.v1.RestoreRequest\x1a\x1a.ultima.v1.RestoreResponse\x12@\n\x07\x43onnect\x12\x19.ultima.v1.ConnectRequest\x1a\x1a.ultima.v1.ConnectResponse\x12<\n\x05Watch\x12\x17.ultima.v1.WatchRequest\x1a\x18.ultima.v1.WatchResponse0\x01\x12O\n\x0c\x41pplyOptions\x12\x1e.ultima.v1.ApplyOptionsRequest\x1a\x1f.ultima.v1.ApplyOptionsResponse\x12:\n\x05Probe\x12\x17.ultima.v1.ProbeRequest\x1a\x18.ultima.v1.ProbeResponse\x12\x43\n\x08\x41\x63tivate\x12\x1a.ultima.v1.ActivateRequest\x1a\x1b.ultima.v1.ActivateResponse\x12\x42\n\x07ReadOps\x12\x19.ultima.v1.ReadOpsRequest\x1a\x1a.ultima.v1.ReadOpsResponse0\x01\x12\x37\n\x04Hear\x12\x16.ultima.v1.HearRequest\x1a\x17.ultima.v1.HearResponse\x12@\n\x07\x46orming\x12\x19.ultima.v1.FormingRequest\x1a\x1a.ultima.v1.FormingResponse\x12:\n\x05Reach\x12\x17.ultima.v1.ReachRequest\x1a\x18.ultima.v1.ReachResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14ultima/v1/peer.proto\x12\tultima.v1\x1a\x15ultima/v1/admin.proto\x1a\x17ultima/v1/records.proto\x1a\x15ultima/v1/types.proto\"\xf2\x01\n\x0fRegisterRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x12\n\nworld_size\x18\x02 \x01(\x05\x12\x1d\n\x04host\x18\x03 \x01(\x0b\x32\x0f.ultima.v1.Host\x12\x18\n\x10\x62ucket_bytes_max\x18\x04 \x01(\x03\x12\x17\n\x0fleft_generation\x18\x05 \x01(\x03\x12&\n\x07options\x18\x06 \x01(\x0b\x32\x15.ultima.v1.JobOptions\x12\"\n\x05proof\x18\x07 \x01(\x0b\x32\x13.ultima.v1.JobProof\x12\x0b\n\x03uid\x18\x08 \x01(\r\x12\x13\n\x0bnext_op_seq\x18\t \x01(\x03\"\xa3\x02\n\x10RegisterResponse\x12\x1e\n\x05hosts\x18\x01 \x03(\x0b\x32\x0f.ultima.v1.Host\x12\x12\n\ngeneration\x18\x02 \x01(\x03\x12\x18\n\x10\x62ucket_bytes_max\x18\x03 \x01(\x03\x12\x13\n\x0bnext_op_seq\x18\x04 \x01(\x03\x12\x11\n\tunder_way\x18\x05 \x01(\x08\x12,\n\roptions_asked\x18\x06 \x01(\x0b\x32\x15.ultima.v1.JobOptions\x12&\n\x07options\x18\x07 \x01(\x0b\x32\x15.ultima.v1.JobOptions\x12\r\n\x05lanes\x18\x08 \x01(\x05\x12\"\n\x05proof\x18\t \x01(\x0b\x32\x13.ultima.v1.JobProof\x12\x10\n\x08portions\x18\n \x01(\x05\"\xbc\x02\n\x0eRestoreRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x12\n\nworld_size\x18\x02 \x01(\x05\x12\x12\n\ngeneration\x18\x03 \x01(\x03\x12\x18\n\x10\x62ucket_bytes_max\x18\x04 \x01(\x03\x12\x1e\n\x05hosts\x18\x05 \x03(\x0b\x32\x0f.ultima.v1.Host\x12\x13\n\x0bnext_op_seq\x18\x06 \x01(\x03\x12,\n\roptions_asked\x18\x07 \x01(\x0b\x32\x15.ultima.v1.JobOptions\x12&\n\x07options\x18\x08 \x01(\x0b\x32\x15.ultima.v1.JobOptions\x12\r\n\x05lanes\x18\t \x01(\x05\x12\"\n\x05proof\x18\n \x01(\x0b\x32\x13.ultima.v1.JobProof\x12\x0b\n\x03uid\x18\x0b \x01(\r\x12\x10\n\x08portions\x18\x0c \x01(\x05\"\x11\n\x0fRestoreResponse\"\xb1\x02\n\x0e\x43onnectRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\x03\x12\x1f\n\x06\x63\x61ller\x18\x03 \x01(\x0b\x32\x0f.ultima.v1.Host\x12\x10\n\x08to_index\x18\x04 \x01(\x05\x12\x16\n\x0e\x63onnection_ids\x18\x05 \x03(\x07\x12\x16\n\x0eto_incarnation\x18\x06 \x01(\x06\x12\r\n\x05offer\x18\x07 \x01(\x03\x12&\n\x07options\x18\x08 \x01(\x0b\x32\x15.ultima.v1.JobOptions\x12\r\n\x05\x64oubt\x18\t \x01(\x08\x12\"\n\x04seal\x18\n \x01(\x0b\x32\x14.ultima.v1.SealOffer\x12\"\n\x05proof\x18\x0b \x01(\x0b\x32\x13.ultima.v1.JobProof\x12\r\n\x05renew\x18\x0c \x01(\x08\"\xda\x01\n\x0f\x43onnectResponse\x12\x16\n\x0e\x63onnection_ids\x18\x01 \x03(\x07\x12\x13\n\x0bincarnation\x18\x02 \x01(\x06\x12\x13\n\x0bnext_op_seq\x18\x03 \x01(\x03\x12&\n\x07options\x18\x04 \x01(\x0b\x32\x15.ultima.v1.JobOptions\x12\"\n\x04seal\x18\x05 \x01(\x0b\x32\x14.ultima.v1.SealOffer\x12\"\n\x05proof\x18\x06 \x01(\x0b\x32\x13.ultima.v1.JobProof\x12\x15\n\roldest_op_seq\x18\x07 \x01(\x03\"G\n\x0cWatchRequest\x12\x13\n\x0bincarnation\x18\x01 \x01(\x06\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x11\n\tgrpc_port\x18\x03 \x01(\x05\"\xee\x01\n\rWatchResponse\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\x03\x12\x12\n\nhost_index\x18\x03 \x01(\x05\x12#\n\x05state\x18\x04 \x01(\x0e\x32\x14.ultima.v1.HostState\x12\r\n\x05ranks\x18\x05 \x03(\x05\x12\x13\n\x0bincarnation\x18\x06 \x01(\x06\x12#\n\x07unheard\x18\x07 \x03(\x0b\x32\x12.ultima.v1.Unheard\x12\x16\n\x0e\x62\x61\x63k_within_ms\x18\x08 \x01(\x03\x12\"\n\x04word\x18\t \x01(\x0b\x32\x14.ultima.v1.EpochWord\")\n\x0b\x45pochMember\x12\x0c\n\x04slot\x18\x01 \x01(\x05\x12\x0c\n\x04life\x18\x02 \x01(\x06\"R\n\tEpochFork\x12\x0e\n\x06weight\x18\x01 \x01(\x05\x12\x0e\n\x06number\x18\x02 \x01(\x04\x12%\n\x05maker\x18\x03 \x01(\x0b\x32\x16.ultima.v1.EpochMember\"\xa4\x01\n\x05\x45poch\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x0e\n\x06parent\x18\x02 \x01(\x06\x12\r\n\x05start\x18\x03 \x01(\x04\x12\'\n\x07members\x18\x04 \x03(\x0b\x32\x16.ultima.v1.EpochMember\x12\x0e\n\x06owners\x18\x05 \x01(\x06\x12\"\n\x04line\x18\x06 \x03(\x0b\x32\x14.ultima.v1.EpochFork\x12\x0f\n\x07options\x18\x07 \x03(\r\"*\n\x0b\x45pochBallot\x12\r\n\x05round\x18\x01 \x01(\x04\x12\x0c\n\x04slot\x18\x02 \x01(\x05\"\xa3\x03\n\tEpochWord\x12\x0e\n\x06serial\x18\x01 \x01(\x04\x12\x1f\n\x05\x65poch\x18\x02 \x01(\x0b\x32\x10.ultima.v1.Epoch\x12\x13\n\x0bnext_op_seq\x18\x03 \x01(\x04\x12$\n\x04sees\x18\x04 \x03(\x0b\x32\x16.ultima.v1.EpochMember\x12\x0e\n\x06newest\x18\x05 \x01(\x04\x12\x0e\n\x06opened\x18\x06 \x01(\x08\x12\x0f\n\x07leaving\x18\x07 \x01(\x08\x12\x0e\n\x06wishes\x18\x08 \x03(\r\x12(\n\x08promised\x18\t \x01(\x0b\x32\x16.ultima.v1.EpochBallot\x12\x0c\n\x04hold\x18\n \x01(\x04\x12/\n\x0f\x61\x63\x63\x65pted_ballot\x18\x0b \x01(\x0b\x32\x16.ultima.v1.EpochBallot\x12\"\n\x08\x61\x63\x63\x65pted\x18\x0c \x01(\x0b\x32\x10.ultima.v1.Epoch\x12*\n\nask_ballot\x18\r \x01(\x0b\x32\x16.ultima.v1.EpochBallot\x12\x1d\n\x03\x61sk\x18\x0e \x01(\x0b\x32\x10.ultima.v1.Epoch\x12\x11\n\task_again\x18\x0f \x01(\x08\"M\n\x07Unheard\x12\x11\n\tfrom_host\x18\x01 \x01(\x05\x12\x0f\n\x07to_host\x18\x02 \x01(\x05\x12\x0c\n\x04lane\x18\x03 \x01(\x05\x12\x10\n\x08\x66\x65\x65\x64\x62\x61\x63k\x18\x04 \x01(\x08\"B\n\x0bHearRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\x03\x12\x12\n\nhost_index\x18\x03 \x01(\x05\"I\n\x0cHearResponse\x12\x13\n\x0bincarnation\x18\x01 \x01(\x06\x12$\n\x05lanes\x18\x02 \x03(\x0b\x32\x15.ultima.v1.PathCounts\"{\n\nPathCounts\x12\x11\n\tdata_sent\x18\x01 \x01(\x03\x12\x12\n\ndata_heard\x18\x02 \x01(\x03\x12\x15\n\rfeedback_sent\x18\x03 \x01(\x03\x12\x16\n\x0e\x66\x65\x65\x64\x62\x61\x63k_heard\x18\x04 \x01(\x03\x12\x17\n\x0f\x66\x65\x65\x64\x62\x61\x63k_beside\x18\x05 \x01(\x03\"\x1d\n\x0e\x46ormingRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\"4\n\x0f\x46ormingResponse\x12\x12\n\nworld_size\x18\x01 \x01(\x05\x12\r\n\x05ranks\x18\x02 \x03(\x05\"K\n\x0cReachRequest\x12\x1b\n\x02to\x18\x01 \x03(\x0b\x32\x0f.ultima.v1.Lane\x12\r\n\x05\x62ytes\x18\x02 \x01(\x05\x12\x0f\n\x07packets\x18\x03 \x01(\x05\"\xa2\x01\n\rReachResponse\x12\x11\n\tstrangers\x18\x01 \x03(\x03\x12\x1e\n\x05lanes\x18\x02 \x03(\x0b\x32\x0f.ultima.v1.Lane\x12\x0f\n\x07version\x18\x03 \x01(\t\x12\x14\n\x0cwire_version\x18\x04 \x01(\x05\x12\x14\n\x0cpacket_bytes\x18\x05 \x01(\x05\x12\x10\n\x08\x63lock_ns\x18\x06 \x01(\x03\x12\x0f\n\x07refused\x18\x07 \x01(\t\"\x0f\n\rReportRequest\"p\n\x0eReportResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x11\n\tuptime_ms\x18\x02 \x01(\x03\x12\"\n\x04jobs\x18\x03 \x03(\x0b\x32\x14.ultima.v1.JobStatus\x12\x16\n\x0eleft_out_count\x18\x04 \x01(\x05\"^\n\x13\x41pplyOptionsRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\x03\x12&\n\x07options\x18\x03 \x01(\x0b\x32\x15.ultima.v1.JobOptions\">\n\x14\x41pplyOptionsResponse\x12&\n\x07options\x18\x01 \x01(\x0b\x32\x15.ultima.v1.JobOptions\"M\n\x0cProbeRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\x03\x12\x0e\n\x06op_seq\x18\x03 \x01(\x04\x12\x0c\n\x04rank\x18\x04 \x01(\x05\"\xb6\x01\n\rProbeResponse\x12/\n\x06result\x18\x01 \x01(\x0e\x32\x1f.ultima.v1.ProbeResponse.Result\x12\x13\n\x0bnext_op_seq\x18\x02 \x01(\x04\"_\n\x06Result\x12\x16\n\x12RESULT_UNSPECIFIED\x10\x00\x12\x10\n\x0cRESULT_READY\x10\x01\x12\x12\n\x0eRESULT_EXPIRED\x10\x02\x12\x17\n\x13RESULT_UNKNOWN_RANK\x10\x03\"B\n\x0f\x41\x63tivateRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\x03\x12\x0e\n\x06op_seq\x18\x03 \x01(\x04\"#\n\x10\x41\x63tivateResponse\x12\x0f\n\x07started\x18\x01 \x01(\x08\"U\n\x0eReadOpsRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\x03\x12\x10\n\x08since_ns\x18\x03 \x01(\x03\x12\x10\n\x08until_ns\x18\x04 \x01(\x03\"C\n\x0fReadOpsResponse\x12 \n\x04part\x18\x01 \x01(\x0b\x32\x12.ultima.v1.JobLife\x12\x0e\n\x06now_ns\x18\x02 \x01(\x03\x32\xa0\x06\n\x0bPeerService\x12\x43\n\x08Register\x12\x1a.ultima.v1.RegisterRequest\x1a\x1b.ultima.v1.RegisterResponse\x12@\n\x07Restore\x12\x19.ultima.v1.RestoreRequest\x1a\x1a.ultima.v1.RestoreResponse\x12@\n\x07\x43onnect\x12\x19.ultima.v1.ConnectRequest\x1a\x1a.ultima.v1.ConnectResponse\x12<\n\x05Watch\x12\x17.ultima.v1.WatchRequest\x1a\x18.ultima.v1.WatchResponse0\x01\x12O\n\x0c\x41pplyOptions\x12\x1e.ultima.v1.ApplyOptionsRequest\x1a\x1f.ultima.v1.ApplyOptionsResponse\x12:\n\x05Probe\x12\x17.ultima.v1.ProbeRequest\x1a\x18.ultima.v1.ProbeResponse\x12\x43\n\x08\x41\x63tivate\x12\x1a.ultima.v1.ActivateRequest\x1a\x1b.ultima.v1.ActivateResponse\x12\x42\n\x07ReadOps\x12\x19.ultima.v1.ReadOpsRequest\x1a\x1a.ultima.v1.ReadOpsResponse0\x01\x12\x37\n\x04Hear\x12\x16.ultima.v1.HearRequest\x1a\x17.ultima.v1.HearResponse\x12@\n\x07\x46orming\x12\x19.ultima.v1.FormingRequest\x1a\x1a.ultima.v1.FormingResponse\x12:\n\x05Reach\x12\x17.ultima.v1.ReachRequest\x1a\x18.ultima.v1.ReachResponse\x12=\n\x06Report\x12\x18.ultima.v1.ReportRequest\x1a\x19.ultima.v1.ReportResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'ultima.v1.peer_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_REGISTERREQUEST']._serialized_start=84
-  _globals['_REGISTERREQUEST']._serialized_end=326
-  _globals['_REGISTERRESPONSE']._serialized_start=329
-  _globals['_REGISTERRESPONSE']._serialized_end=620
-  _globals['_RESTOREREQUEST']._serialized_start=623
-  _globals['_RESTOREREQUEST']._serialized_end=939
-  _globals['_RESTORERESPONSE']._serialized_start=941
-  _globals['_RESTORERESPONSE']._serialized_end=958
-  _globals['_CONNECTREQUEST']._serialized_start=961
-  _globals['_CONNECTREQUEST']._serialized_end=1266
-  _globals['_CONNECTRESPONSE']._serialized_start=1269
-  _globals['_CONNECTRESPONSE']._serialized_end=1487
-  _globals['_WATCHREQUEST']._serialized_start=1489
-  _globals['_WATCHREQUEST']._serialized_end=1560
-  _globals['_WATCHRESPONSE']._serialized_start=1563
-  _globals['_WATCHRESPONSE']._serialized_end=1801
-  _globals['_EPOCHMEMBER']._serialized_start=1803
-  _globals['_EPOCHMEMBER']._serialized_end=1844
-  _globals['_EPOCHFORK']._serialized_start=1846
-  _globals['_EPOCHFORK']._serialized_end=1928
-  _globals['_EPOCH']._serialized_start=1931
-  _globals['_EPOCH']._serialized_end=2095
-  _globals['_EPOCHBALLOT']._serialized_start=2097
-  _globals['_EPOCHBALLOT']._serialized_end=2139
-  _globals['_EPOCHWORD']._serialized_start=2142
-  _globals['_EPOCHWORD']._serialized_end=2561
-  _globals['_UNHEARD']._serialized_start=2563
-  _globals['_UNHEARD']._serialized_end=2640
-  _globals['_HEARREQUEST']._serialized_start=2642
-  _globals['_HEARREQUEST']._serialized_end=2708
-  _globals['_HEARRESPONSE']._serialized_start=2710
-  _globals['_HEARRESPONSE']._serialized_end=2783
-  _globals['_PATHCOUNTS']._serialized_start=2785
-  _globals['_PATHCOUNTS']._serialized_end=2908
-  _globals['_FORMINGREQUEST']._serialized_start=2910
-  _globals['_FORMINGREQUEST']._serialized_end=2939
-  _globals['_FORMINGRESPONSE']._serialized_start=2941
-  _globals['_FORMINGRESPONSE']._serialized_end=2993
-  _globals['_REACHREQUEST']._serialized_start=2995
-  _globals['_REACHREQUEST']._serialized_end=3070
-  _globals['_REACHRESPONSE']._serialized_start=3073
-  _globals['_REACHRESPONSE']._serialized_end=3235
-  _globals['_APPLYOPTIONSREQUEST']._serialized_start=3237
-  _globals['_APPLYOPTIONSREQUEST']._serialized_end=3331
-  _globals['_APPLYOPTIONSRESPONSE']._serialized_start=3333
-  _globals['_APPLYOPTIONSRESPONSE']._serialized_end=3395
-  _globals['_PROBEREQUEST']._serialized_start=3397
-  _globals['_PROBEREQUEST']._serialized_end=3474
-  _globals['_PROBERESPONSE']._serialized_start=3477
-  _globals['_PROBERESPONSE']._serialized_end=3659
-  _globals['_PROBERESPONSE_RESULT']._serialized_start=3564
-  _globals['_PROBERESPONSE_RESULT']._serialized_end=3659
-  _globals['_ACTIVATEREQUEST']._serialized_start=3661
-  _globals['_ACTIVATEREQUEST']._serialized_end=3727
-  _globals['_ACTIVATERESPONSE']._serialized_start=3729
-  _globals['_ACTIVATERESPONSE']._serialized_end=3764
-  _globals['_READOPSREQUEST']._serialized_start=3766
-  _globals['_READOPSREQUEST']._serialized_end=3851
-  _globals['_READOPSRESPONSE']._serialized_start=3853
-  _globals['_READOPSRESPONSE']._serialized_end=3920
-  _globals['_PEERSERVICE']._serialized_start=3923
-  _globals['_PEERSERVICE']._serialized_end=4660
+  _globals['_REGISTERREQUEST']._serialized_start=107
+  _globals['_REGISTERREQUEST']._serialized_end=349
+  _globals['_REGISTERRESPONSE']._serialized_start=352
+  _globals['_REGISTERRESPONSE']._serialized_end=643
+  _globals['_RESTOREREQUEST']._serialized_start=646
+  _globals['_RESTOREREQUEST']._serialized_end=962
+  _globals['_RESTORERESPONSE']._serialized_start=964
+  _globals['_RESTORERESPONSE']._serialized_end=981
+  _globals['_CONNECTREQUEST']._serialized_start=984
+  _globals['_CONNECTREQUEST']._serialized_end=1289
+  _globals['_CONNECTRESPONSE']._serialized_start=1292
+  _globals['_CONNECTRESPONSE']._serialized_end=1510
+  _globals['_WATCHREQUEST']._serialized_start=1512
+  _globals['_WATCHREQUEST']._serialized_end=1583
+  _globals['_WATCHRESPONSE']._serialized_start=1586
+  _globals['_WATCHRESPONSE']._serialized_end=1824
+  _globals['_EPOCHMEMBER']._serialized_start=1826
+  _globals['_EPOCHMEMBER']._serialized_end=1867
+  _globals['_EPOCHFORK']._serialized_start=1869
+  _globals['_EPOCHFORK']._serialized_end=1951
+  _globals['_EPOCH']._serialized_start=1954
+  _globals['_EPOCH']._serialized_end=2118
+  _globals['_EPOCHBALLOT']._serialized_start=2120
+  _globals['_EPOCHBALLOT']._serialized_end=2162
+  _globals['_EPOCHWORD']._serialized_start=2165
+  _globals['_EPOCHWORD']._serialized_end=2584
+  _globals['_UNHEARD']._serialized_start=2586
+  _globals['_UNHEARD']._serialized_end=2663
+  _globals['_HEARREQUEST']._serialized_start=2665
+  _globals['_HEARREQUEST']._serialized_end=2731
+  _globals['_HEARRESPONSE']._serialized_start=2733
+  _globals['_HEARRESPONSE']._serialized_end=2806
+  _globals['_PATHCOUNTS']._serialized_start=2808
+  _globals['_PATHCOUNTS']._serialized_end=2931
+  _globals['_FORMINGREQUEST']._serialized_start=2933
+  _globals['_FORMINGREQUEST']._serialized_end=2962
+  _globals['_FORMINGRESPONSE']._serialized_start=2964
+  _globals['_FORMINGRESPONSE']._serialized_end=3016
+  _globals['_REACHREQUEST']._serialized_start=3018
+  _globals['_REACHREQUEST']._serialized_end=3093
+  _globals['_REACHRESPONSE']._serialized_start=3096
+  _globals['_REACHRESPONSE']._serialized_end=3258
+  _globals['_REPORTREQUEST']._serialized_start=3260
+  _globals['_REPORTREQUEST']._serialized_end=3275
+  _globals['_REPORTRESPONSE']._serialized_start=3277
+  _globals['_REPORTRESPONSE']._serialized_end=3389
+  _globals['_APPLYOPTIONSREQUEST']._serialized_start=3391
+  _globals['_APPLYOPTIONSREQUEST']._serialized_end=3485
+  _globals['_APPLYOPTIONSRESPONSE']._serialized_start=3487
+  _globals['_APPLYOPTIONSRESPONSE']._serialized_end=3549
+  _globals['_PROBEREQUEST']._serialized_start=3551
+  _globals['_PROBEREQUEST']._serialized_end=3628
+  _globals['_PROBERESPONSE']._serialized_start=3631
+  _globals['_PROBERESPONSE']._serialized_end=3813
+  _globals['_PROBERESPONSE_RESULT']._serialized_start=3718
+  _globals['_PROBERESPONSE_RESULT']._serialized_end=3813
+  _globals['_ACTIVATEREQUEST']._serialized_start=3815
+  _globals['_ACTIVATEREQUEST']._serialized_end=3881
+  _globals['_ACTIVATERESPONSE']._serialized_start=3883
+  _globals['_ACTIVATERESPONSE']._serialized_end=3918
+  _globals['_READOPSREQUEST']._serialized_start=3920
+  _globals['_READOPSREQUEST']._serialized_end=4005
+  _globals['_READOPSRESPONSE']._serialized_start=4007
+  _globals['_READOPSRESPONSE']._serialized_end=4074
+  _globals['_PEERSERVICE']._serialized_start=4077
+  _globals['_PEERSERVICE']._serialized_end=4877
 # @@protoc_insertion_point(module_scope)

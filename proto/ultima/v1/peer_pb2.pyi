@@ -14,6 +14,7 @@ import google.protobuf.internal.enum_type_wrapper
 import google.protobuf.message
 import sys
 import typing
+import ultima.v1.admin_pb2
 import ultima.v1.records_pb2
 import ultima.v1.types_pb2
 
@@ -838,6 +839,45 @@ class ReachResponse(google.protobuf.message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___ReachResponse: typing_extensions.TypeAlias = ReachResponse
+
+@typing.final
+class ReportRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+Global___ReportRequest: typing_extensions.TypeAlias = ReportRequest
+
+@typing.final
+class ReportResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: builtins.int
+    UPTIME_MS_FIELD_NUMBER: builtins.int
+    JOBS_FIELD_NUMBER: builtins.int
+    LEFT_OUT_COUNT_FIELD_NUMBER: builtins.int
+    version: builtins.str
+    uptime_ms: builtins.int
+    left_out_count: builtins.int
+    """Jobs that are not told, because the answer would be too large."""
+    @property
+    def jobs(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[ultima.v1.admin_pb2.JobStatus]:
+        """Without `ranks`: of a job of many ranks they would be most of the answer."""
+
+    def __init__(
+        self,
+        *,
+        version: builtins.str = ...,
+        uptime_ms: builtins.int = ...,
+        jobs: collections.abc.Iterable[ultima.v1.admin_pb2.JobStatus] | None = ...,
+        left_out_count: builtins.int = ...,
+    ) -> None: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["jobs", b"jobs", "left_out_count", b"left_out_count", "uptime_ms", b"uptime_ms", "version", b"version"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___ReportResponse: typing_extensions.TypeAlias = ReportResponse
 
 @typing.final
 class ApplyOptionsRequest(google.protobuf.message.Message):

@@ -93,6 +93,11 @@ class PeerServiceStub(object):
                 request_serializer=ultima_dot_v1_dot_peer__pb2.ReachRequest.SerializeToString,
                 response_deserializer=ultima_dot_v1_dot_peer__pb2.ReachResponse.FromString,
                 _registered_method=True)
+        self.Report = channel.unary_unary(
+                '/ultima.v1.PeerService/Report',
+                request_serializer=ultima_dot_v1_dot_peer__pb2.ReportRequest.SerializeToString,
+                response_deserializer=ultima_dot_v1_dot_peer__pb2.ReportResponse.FromString,
+                _registered_method=True)
 
 
 class PeerServiceServicer(object):
@@ -202,6 +207,14 @@ class PeerServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Report(self, request, context):
+        """For `ultima status --all`: how the jobs fare on the called host that have a host on the calling node, or at the
+        caller's address where nobody is authenticated. RESOURCE_EXHAUSTED: the caller has asked too often. Read-only.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_PeerServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -259,6 +272,11 @@ def add_PeerServiceServicer_to_server(servicer, server):
                     servicer.Reach,
                     request_deserializer=ultima_dot_v1_dot_peer__pb2.ReachRequest.FromString,
                     response_serializer=ultima_dot_v1_dot_peer__pb2.ReachResponse.SerializeToString,
+            ),
+            'Report': grpc.unary_unary_rpc_method_handler(
+                    servicer.Report,
+                    request_deserializer=ultima_dot_v1_dot_peer__pb2.ReportRequest.FromString,
+                    response_serializer=ultima_dot_v1_dot_peer__pb2.ReportResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -561,6 +579,33 @@ class PeerService(object):
             '/ultima.v1.PeerService/Reach',
             ultima_dot_v1_dot_peer__pb2.ReachRequest.SerializeToString,
             ultima_dot_v1_dot_peer__pb2.ReachResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Report(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ultima.v1.PeerService/Report',
+            ultima_dot_v1_dot_peer__pb2.ReportRequest.SerializeToString,
+            ultima_dot_v1_dot_peer__pb2.ReportResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -90,6 +90,10 @@ class PeerServiceStub:
     for them, at the address that the call comes from; and tells how many such datagrams have come here, and what this
     daemon is. RESOURCE_EXHAUSTED: the caller has had as much as a node may have in a time.
     """
+    Report: grpc.UnaryUnaryMultiCallable[ultima.v1.peer_pb2.ReportRequest, ultima.v1.peer_pb2.ReportResponse]
+    """For `ultima status --all`: how the jobs fare on the called host that have a host on the calling node, or at the
+    caller's address where nobody is authenticated. RESOURCE_EXHAUSTED: the caller has asked too often. Read-only.
+    """
 
 @typing.type_check_only
 class PeerServiceAsyncStub(PeerServiceStub):
@@ -155,6 +159,10 @@ class PeerServiceAsyncStub(PeerServiceStub):
     """For `ultima doctor`: sends a few datagrams that belong to no job from this host's engines to the caller's, if it asks
     for them, at the address that the call comes from; and tells how many such datagrams have come here, and what this
     daemon is. RESOURCE_EXHAUSTED: the caller has had as much as a node may have in a time.
+    """
+    Report: grpc.aio.UnaryUnaryMultiCallable[ultima.v1.peer_pb2.ReportRequest, ultima.v1.peer_pb2.ReportResponse]  # type: ignore[assignment]
+    """For `ultima status --all`: how the jobs fare on the called host that have a host on the calling node, or at the
+    caller's address where nobody is authenticated. RESOURCE_EXHAUSTED: the caller has asked too often. Read-only.
     """
 
 class PeerServiceServicer(metaclass=abc.ABCMeta):
@@ -284,6 +292,16 @@ class PeerServiceServicer(metaclass=abc.ABCMeta):
         """For `ultima doctor`: sends a few datagrams that belong to no job from this host's engines to the caller's, if it asks
         for them, at the address that the call comes from; and tells how many such datagrams have come here, and what this
         daemon is. RESOURCE_EXHAUSTED: the caller has had as much as a node may have in a time.
+        """
+
+    @abc.abstractmethod
+    def Report(
+        self,
+        request: ultima.v1.peer_pb2.ReportRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[ultima.v1.peer_pb2.ReportResponse, collections.abc.Awaitable[ultima.v1.peer_pb2.ReportResponse]]:
+        """For `ultima status --all`: how the jobs fare on the called host that have a host on the calling node, or at the
+        caller's address where nobody is authenticated. RESOURCE_EXHAUSTED: the caller has asked too often. Read-only.
         """
 
 def add_PeerServiceServicer_to_server(servicer: PeerServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

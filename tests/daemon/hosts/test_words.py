@@ -65,6 +65,7 @@ def calls(peers: Peers, place: Place) -> dict[str, Callable[[], Awaitable[Any]]]
         "Hear": lambda: peers.hear(place, peer_pb2.HearRequest(), 5),
         "Forming": lambda: peers.forming(place, "j", 5, "uid 0"),
         "Reach": lambda: peers.reach(place, peer_pb2.ReachRequest(), 5),
+        "Report": lambda: peers.report(place, 5),
         "ReadOps": lambda: peers.read_ops(place, peer_pb2.ReadOpsRequest(), 5),
     }
 

@@ -28,9 +28,9 @@ def authority() -> Authority:
     return Authority()
 
 
-NO_PLACE = {"Forming", "Reach"}
-"""These speak for no host of a job: any node of the cluster may ask who waits for a job, and whether datagrams come
-through to itself."""
+NO_PLACE = {"Forming", "Reach", "Report"}
+"""These speak for no host of a job: any node of the cluster may ask who waits for a job, whether datagrams come through
+to itself, and how the jobs fare that it is in, which are none for who is in none (rpc/test_cluster.py)."""
 
 
 def impersonations(job: Any, fellow: Any) -> Iterator[tuple[str, Any, str]]:
