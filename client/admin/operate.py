@@ -7,7 +7,16 @@ from collections.abc import Iterator
 
 import grpc
 
-from ultima.admin.calls import STATUS_TIMEOUT_S, Code, Meanings, asking, channel_to, failure, not_here
+from ultima.admin.calls import (
+    EXAMINE_TIMEOUT_S,
+    STATUS_TIMEOUT_S,
+    Code,
+    Meanings,
+    asking,
+    channel_to,
+    failure,
+    not_here,
+)
 from ultima.base.errors import InvalidArgument, UltimaError
 from ultima.session.caller import proof
 from ultima.v1 import admin_pb2
@@ -59,6 +68,22 @@ def get_cluster(socket: str, job: str = "") -> admin_pb2.GetClusterResponse:
     with asking(socket, CLUSTER_TIMEOUT_S, meanings, CLUSTER_BYTES_MAX) as service:
         request = admin_pb2.GetClusterRequest(job=job)
         answer: admin_pb2.GetClusterResponse = service.GetCluster(request, timeout=CLUSTER_TIMEOUT_S, metadata=who)
+    return answer
+
+
+def ping(socket: str, peer: str) -> admin_pb2.PingResponse:
+    """What the way to another daemon is like; |peer| is "address[:port]". Raises InvalidArgument for one that is no
+    address, UltimaError while another examination of this user runs, if he may not attach and if the daemon has no
+    peers, and as `get_config`."""
+    who = proof(socket, STATUS_TIMEOUT_S)
+    meanings: Meanings = {
+        Code.INVALID_ARGUMENT: lambda text: InvalidArgument("HOST", peer, text),
+        Code.RESOURCE_EXHAUSTED: UltimaError,
+        Code.FAILED_PRECONDITION: UltimaError,
+    }
+    with asking(socket, EXAMINE_TIMEOUT_S, meanings) as service:
+        request = admin_pb2.PingRequest(peer=peer)
+        answer: admin_pb2.PingResponse = service.Ping(request, timeout=EXAMINE_TIMEOUT_S, metadata=who)
     return answer
 
 

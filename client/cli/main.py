@@ -35,6 +35,7 @@ from ultima.cli import (
     history,
     metrics,
     perf,
+    ping,
     rows,
     run,
     set_options,
@@ -98,6 +99,10 @@ VERBS = (
     Verb(
         "doctor", doctor.doctor, "Diagnose this host, its jobs and the links to peers, and suggest fixes.", SEE,
         "ultima doctor --peer 10.0.0.2",
+    ),
+    Verb(
+        "ping", ping.ping, "Try the way to another host without a job: round trip, loss, MTU, clock, version.", SEE,
+        "ultima ping 10.0.0.2",
     ),
     Verb(
         "explain", explain.explain, "Explain an op in plain words: its result, and which host held it up.", SEE,

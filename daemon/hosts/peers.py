@@ -22,7 +22,7 @@ import logging
 import math
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 import grpc
@@ -183,6 +183,18 @@ class Peers(Watching):
         async with self._peer(place) as stub:
             call = stub.Reach(request, timeout=self._patience(place, seconds))
             return await self._answer(place, call, "try")
+
+    @contextlib.asynccontextmanager
+    async def line(
+        self, place: Place
+    ) -> AsyncIterator[Callable[[peer_pb2.ReachRequest, float], Awaitable[peer_pb2.ReachResponse]]]:
+        """Asks another daemon again and again over one connection, each time as `reach` does. Raises Refused."""
+        async with self._peer(place) as stub:
+
+            async def ask(request: peer_pb2.ReachRequest, seconds: float) -> peer_pb2.ReachResponse:
+                return await self._answer(place, stub.Reach(request, timeout=self._patience(place, seconds)), "try")
+
+            yield ask
 
     async def report(self, place: Place, seconds: float) -> peer_pb2.ReportResponse:
         """Asks another host how the jobs fare that it shares with this one. Raises Refused."""

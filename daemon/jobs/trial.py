@@ -8,8 +8,9 @@ packets. An engine counts what belongs to no job, and the two counts, before and
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 from ultima.daemon.base.errors import Refused
 from ultima.daemon.base.ranges import whole
@@ -33,6 +34,33 @@ STRANGE = ("malformed", "unknown")  # counters of datagrams that belong to no jo
 
 Ports = list[tuple[int, int]]
 """Pairs of a data and a feedback port, one of each thread of an engine."""
+Asking = Callable[[peer_pb2.ReachRequest, float], Awaitable[peer_pb2.ReachResponse]]
+
+
+class Line:
+    """One connection to another daemon, over which datagrams are tried both ways at once. Raises Refused."""
+
+    def __init__(self, engine: HostEngine, place: Place, asking: Asking, flight: Callable[[], float]) -> None:
+        """`flight` is how many seconds datagrams may be under way."""
+        self._engine, self._place, self._asking, self._flight = engine, place, asking, flight
+
+    async def ask(self, request: peer_pb2.ReachRequest | None = None) -> peer_pb2.ReachResponse:
+        """What the other daemon is, and how many strange datagrams came there."""
+        return await self._asking(request or peer_pb2.ReachRequest(), CALL_SECONDS)
+
+    async def both(
+        self, ours: Ports, theirs: Ports, feedback: bool, size: int, packets: int
+    ) -> tuple[list[int], list[int]]:
+        """For each pair of ports: how many of so many datagrams of `size` bytes arrived there, and how many here."""
+        before = strangers(self._engine)
+        to = [types_pb2.Lane(data_port=data, feedback_port=other) for data, other in _only(ours, feedback)]
+        told = await self.ask(peer_pb2.ReachRequest(to=to, bytes=size, packets=packets))
+        send(self._engine, self._place.address, _only(theirs, feedback), size, packets)
+        await asyncio.sleep(self._flight())
+        after = (await self.ask()).strangers
+        there = [b - a for a, b in zip(told.strangers, after, strict=False)][: len(theirs)]
+        here = [b - a for a, b in zip(before, strangers(self._engine), strict=False)][: len(ours)]
+        return there, here
 
 
 class Trial:
@@ -53,6 +81,12 @@ class Trial:
     async def ask(self, place: Place, request: peer_pb2.ReachRequest | None = None) -> peer_pb2.ReachResponse:
         """What another daemon is, and how many strange datagrams came there."""
         return await self._peers().reach(place, request or peer_pb2.ReachRequest(), CALL_SECONDS)
+
+    @contextlib.asynccontextmanager
+    async def line(self, place: Place) -> AsyncIterator[Line]:
+        """A connection for many questions."""
+        async with self._peers().line(place) as asking:
+            yield Line(self._engine, place, asking, lambda: self._flight(place))
 
     async def outward(self, place: Place, ports: Ports, feedback: bool, size: int = SMALL_BYTES) -> list[bool]:
         """For each pair: whether any of a few datagrams to that port of the other daemon's arrived there."""
@@ -77,7 +111,10 @@ class Trial:
         return came
 
     async def _in_flight(self, place: Place) -> None:
-        await asyncio.sleep(max(FLIGHT_SECONDS, self._peers().round_trip(place).most))
+        await asyncio.sleep(self._flight(place))
+
+    def _flight(self, place: Place) -> float:
+        return max(FLIGHT_SECONDS, self._peers().round_trip(place).most)
 
 
 def _only(ports: Ports, feedback: bool) -> Ports:

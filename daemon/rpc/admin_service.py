@@ -134,6 +134,11 @@ class AdminService(OperatorCalls):
         uid = self._tokens.caller(context) if named or request.peers else None
         return await self._examiner.examine(request, uid)
 
+    @translated
+    async def Ping(self, request: admin_pb2.PingRequest, context: Any) -> admin_pb2.PingResponse:
+        """See admin.proto."""
+        return await self._examiner.ping(request.peer, self._tokens.caller(context))
+
     def _security(self) -> admin_pb2.Security:
         if self._trust is not None:
             return self._trust.status(time.time())

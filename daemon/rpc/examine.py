@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from ultima.daemon.base.config import DaemonConfig
-from ultima.daemon.base.errors import InvalidArgument, Refused
+from ultima.daemon.base.errors import FailedPrecondition, InvalidArgument, Refused
 from ultima.daemon.base.quota import Quota
 from ultima.daemon.engine.host_engine import HostEngine
 from ultima.daemon.hosts.host import Place, State
@@ -20,6 +20,7 @@ from ultima.daemon.jobs.table import JobTable
 from ultima.daemon.jobs.trial import Ports, Trial
 from ultima.daemon.rpc import local_checks
 from ultima.daemon.rpc.local_checks import FAILURE, OK, UNKNOWN, WARNING, check
+from ultima.daemon.rpc.ping import mtu_check, ping
 from ultima.daemon.rpc.udp_checks import Tried, of_udp
 from ultima.v1 import admin_pb2, peer_pb2
 from ultima.v1.limits import WIRE_VERSION
@@ -85,6 +86,28 @@ class Examiner:
                 checks.append(check("tcp port", UNKNOWN, why, "start it with --bind ADDRESS", request.peers[0]))
         return admin_pb2.ExamineResponse(checks=checks)
 
+    async def ping(self, peer: str, uid: int) -> admin_pb2.PingResponse:
+        """Tries the way to one other daemon, for a user. Raises Refused."""
+        place = parse_peer(peer, self._config.port or 29520)
+        if not self._config.bind:
+            raise FailedPrecondition("this daemon has no `bind`, and so no peers: start it with --bind ADDRESS")
+        with self._quota.taken(f"uid {uid}"):
+            answer = admin_pb2.PingResponse(address=place.address, grpc_port=place.port)
+            checks, place, first = await self._tcp(place, asyncio.Semaphore())
+            answer.node, answer.version = place.node, first.version if first is not None else ""
+            answer.checks.extend(each for each in checks if each.name != "clock")
+            if first is not None:
+                try:
+                    async with self._turn, asyncio.timeout(PEER_SECONDS):
+                        await ping(self._trial, place, first, self._engine.info.packet_bytes, answer)
+                except Refused as error:
+                    why = f"it stopped answering over TCP during the test: {error}"
+                    answer.checks.append(check("udp", UNKNOWN, why, subject=str(place)))
+                except TimeoutError:
+                    why = f"it answers over TCP too slowly: more than {PEER_SECONDS:g} s for all that is asked"
+                    answer.checks.append(check("udp", UNKNOWN, why, subject=str(place)))
+        return answer
+
     def _places(self, named: Sequence[Place], jobs: Sequence[Job]) -> list[Place]:
         """The peers to try, each once: those named, then those of the jobs here that are not known to be gone."""
         found = dict.fromkeys(named)
@@ -149,18 +172,8 @@ class Examiner:
             full = min(first.packet_bytes, self._engine.info.packet_bytes)
             out = await self._trial.outward(place, theirs[:1], False, full)
             back = await self._trial.inward(place, 1, False, full)
-            checks.append(_mtu(full, out[0], back[0], ":" in place[0], name))
+            checks.append(mtu_check(full, out[0], back[0], ":" in place[0], name))
         return checks
-
-
-def _mtu(full: int, out: bool, back: bool, v6: bool, name: str) -> admin_pb2.Check:
-    packet = full + (48 if v6 else 28)
-    if out and back:
-        return check("mtu", OK, f"IP packets of {packet} B get through whole", subject=name)
-    lost = " and ".join(way for way, came in (("to it", out), ("from it", back)) if not came)
-    finding = f"IP packets of {packet} B do not get through {lost}, small ones do: the MTU on the way is less"
-    remedy = f"set the MTU of all interfaces and switches to {packet} or more; until then packets go in pieces"
-    return check("mtu", FAILURE, finding, remedy, name)
 
 
 def _clock(there_ns: int, began_ns: int, ended_ns: int, name: str) -> admin_pb2.Check:

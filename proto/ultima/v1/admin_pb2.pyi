@@ -705,6 +705,93 @@ class ExamineResponse(google.protobuf.message.Message):
 Global___ExamineResponse: typing_extensions.TypeAlias = ExamineResponse
 
 @typing.final
+class PingRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PEER_FIELD_NUMBER: builtins.int
+    peer: builtins.str
+    """"address" or "address:port" of the other daemon."""
+    def __init__(
+        self,
+        *,
+        peer: builtins.str = ...,
+    ) -> None: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["peer", b"peer"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___PingRequest: typing_extensions.TypeAlias = PingRequest
+
+@typing.final
+class PingResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ADDRESS_FIELD_NUMBER: builtins.int
+    GRPC_PORT_FIELD_NUMBER: builtins.int
+    NODE_FIELD_NUMBER: builtins.int
+    VERSION_FIELD_NUMBER: builtins.int
+    ROUND_TRIPS_COUNT_FIELD_NUMBER: builtins.int
+    RTT_MIN_US_FIELD_NUMBER: builtins.int
+    RTT_MEDIAN_US_FIELD_NUMBER: builtins.int
+    RTT_MAX_US_FIELD_NUMBER: builtins.int
+    CLOCK_AHEAD_US_FIELD_NUMBER: builtins.int
+    CLOCK_ERROR_US_FIELD_NUMBER: builtins.int
+    SENT_THERE_COUNT_FIELD_NUMBER: builtins.int
+    CAME_THERE_COUNT_FIELD_NUMBER: builtins.int
+    SENT_HERE_COUNT_FIELD_NUMBER: builtins.int
+    CAME_HERE_COUNT_FIELD_NUMBER: builtins.int
+    PACKET_BYTES_FIELD_NUMBER: builtins.int
+    CHECKS_FIELD_NUMBER: builtins.int
+    address: builtins.str
+    grpc_port: builtins.int
+    node: builtins.str
+    """As its certificate says; empty without one."""
+    version: builtins.str
+    """Empty if it did not answer; then nothing below is set but the checks."""
+    round_trips_count: builtins.int
+    """Over the control connection, microseconds, of so many calls."""
+    rtt_min_us: builtins.int
+    rtt_median_us: builtins.int
+    rtt_max_us: builtins.int
+    clock_ahead_us: builtins.int
+    """By how much its clock is ahead of the one here, and how far that may be wrong, microseconds."""
+    clock_error_us: builtins.int
+    sent_there_count: builtins.int
+    """Datagrams to its ports and to the ports here, and how many of them arrived."""
+    came_there_count: builtins.int
+    sent_here_count: builtins.int
+    came_here_count: builtins.int
+    packet_bytes: builtins.int
+    """The largest IP packet that was found to get through in both directions, bytes; 0: none was."""
+    @property
+    def checks(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Check]:
+        """What is well and what is not, one sentence each."""
+
+    def __init__(
+        self,
+        *,
+        address: builtins.str = ...,
+        grpc_port: builtins.int = ...,
+        node: builtins.str = ...,
+        version: builtins.str = ...,
+        round_trips_count: builtins.int = ...,
+        rtt_min_us: builtins.int = ...,
+        rtt_median_us: builtins.int = ...,
+        rtt_max_us: builtins.int = ...,
+        clock_ahead_us: builtins.int = ...,
+        clock_error_us: builtins.int = ...,
+        sent_there_count: builtins.int = ...,
+        came_there_count: builtins.int = ...,
+        sent_here_count: builtins.int = ...,
+        came_here_count: builtins.int = ...,
+        packet_bytes: builtins.int = ...,
+        checks: collections.abc.Iterable[Global___Check] | None = ...,
+    ) -> None: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["address", b"address", "came_here_count", b"came_here_count", "came_there_count", b"came_there_count", "checks", b"checks", "clock_ahead_us", b"clock_ahead_us", "clock_error_us", b"clock_error_us", "grpc_port", b"grpc_port", "node", b"node", "packet_bytes", b"packet_bytes", "round_trips_count", b"round_trips_count", "rtt_max_us", b"rtt_max_us", "rtt_median_us", b"rtt_median_us", "rtt_min_us", b"rtt_min_us", "sent_here_count", b"sent_here_count", "sent_there_count", b"sent_there_count", "version", b"version"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___PingResponse: typing_extensions.TypeAlias = PingResponse
+
+@typing.final
 class Check(google.protobuf.message.Message):
     """One thing that was looked at."""
 

@@ -100,6 +100,11 @@ class AdminServiceStub(object):
                 request_serializer=ultima_dot_v1_dot_admin__pb2.GetClusterRequest.SerializeToString,
                 response_deserializer=ultima_dot_v1_dot_admin__pb2.GetClusterResponse.FromString,
                 _registered_method=True)
+        self.Ping = channel.unary_unary(
+                '/ultima.v1.AdminService/Ping',
+                request_serializer=ultima_dot_v1_dot_admin__pb2.PingRequest.SerializeToString,
+                response_deserializer=ultima_dot_v1_dot_admin__pb2.PingResponse.FromString,
+                _registered_method=True)
         self.OpenPage = channel.unary_unary(
                 '/ultima.v1.AdminService/OpenPage',
                 request_serializer=ultima_dot_v1_dot_admin__pb2.OpenPageRequest.SerializeToString,
@@ -219,6 +224,15 @@ class AdminServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Ping(self, request, context):
+        """For `ultima ping`: tries the way to another daemon, without a job: its ports, round trip, loss, packet size, clock and
+        version. The caller says who it is (a token in the metadata). One at a time for each user, as Examine, of which this
+        is one. INVALID_ARGUMENT: an address that is none. FAILED_PRECONDITION: the daemon has no `bind`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def OpenPage(self, request, context):
         """Where the status page is, with a token that opens it once within a minute. The page shows what GetStatus and
         GetEvents tell. FAILED_PRECONDITION: the daemon serves none (`web` is not set).
@@ -294,6 +308,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.GetCluster,
                     request_deserializer=ultima_dot_v1_dot_admin__pb2.GetClusterRequest.FromString,
                     response_serializer=ultima_dot_v1_dot_admin__pb2.GetClusterResponse.SerializeToString,
+            ),
+            'Ping': grpc.unary_unary_rpc_method_handler(
+                    servicer.Ping,
+                    request_deserializer=ultima_dot_v1_dot_admin__pb2.PingRequest.FromString,
+                    response_serializer=ultima_dot_v1_dot_admin__pb2.PingResponse.SerializeToString,
             ),
             'OpenPage': grpc.unary_unary_rpc_method_handler(
                     servicer.OpenPage,
@@ -652,6 +671,33 @@ class AdminService(object):
             '/ultima.v1.AdminService/GetCluster',
             ultima_dot_v1_dot_admin__pb2.GetClusterRequest.SerializeToString,
             ultima_dot_v1_dot_admin__pb2.GetClusterResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Ping(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ultima.v1.AdminService/Ping',
+            ultima_dot_v1_dot_admin__pb2.PingRequest.SerializeToString,
+            ultima_dot_v1_dot_admin__pb2.PingResponse.FromString,
             options,
             channel_credentials,
             insecure,

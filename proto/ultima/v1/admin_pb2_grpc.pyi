@@ -79,6 +79,11 @@ class AdminServiceStub:
     many want to know, and waits for a bounded time. The caller says who it is (a token in the metadata).
     RESOURCE_EXHAUSTED: too many of this user, or in all, ask. NOT_FOUND: no such job here.
     """
+    Ping: grpc.UnaryUnaryMultiCallable[ultima.v1.admin_pb2.PingRequest, ultima.v1.admin_pb2.PingResponse]
+    """For `ultima ping`: tries the way to another daemon, without a job: its ports, round trip, loss, packet size, clock and
+    version. The caller says who it is (a token in the metadata). One at a time for each user, as Examine, of which this
+    is one. INVALID_ARGUMENT: an address that is none. FAILED_PRECONDITION: the daemon has no `bind`.
+    """
     OpenPage: grpc.UnaryUnaryMultiCallable[ultima.v1.admin_pb2.OpenPageRequest, ultima.v1.admin_pb2.OpenPageResponse]
     """Where the status page is, with a token that opens it once within a minute. The page shows what GetStatus and
     GetEvents tell. FAILED_PRECONDITION: the daemon serves none (`web` is not set).
@@ -137,6 +142,11 @@ class AdminServiceAsyncStub(AdminServiceStub):
     """How all hosts of the jobs here fare, as their daemons say: this daemon asks the others, at most once a second however
     many want to know, and waits for a bounded time. The caller says who it is (a token in the metadata).
     RESOURCE_EXHAUSTED: too many of this user, or in all, ask. NOT_FOUND: no such job here.
+    """
+    Ping: grpc.aio.UnaryUnaryMultiCallable[ultima.v1.admin_pb2.PingRequest, ultima.v1.admin_pb2.PingResponse]  # type: ignore[assignment]
+    """For `ultima ping`: tries the way to another daemon, without a job: its ports, round trip, loss, packet size, clock and
+    version. The caller says who it is (a token in the metadata). One at a time for each user, as Examine, of which this
+    is one. INVALID_ARGUMENT: an address that is none. FAILED_PRECONDITION: the daemon has no `bind`.
     """
     OpenPage: grpc.aio.UnaryUnaryMultiCallable[ultima.v1.admin_pb2.OpenPageRequest, ultima.v1.admin_pb2.OpenPageResponse]  # type: ignore[assignment]
     """Where the status page is, with a token that opens it once within a minute. The page shows what GetStatus and
@@ -271,6 +281,17 @@ class AdminServiceServicer(metaclass=abc.ABCMeta):
         """How all hosts of the jobs here fare, as their daemons say: this daemon asks the others, at most once a second however
         many want to know, and waits for a bounded time. The caller says who it is (a token in the metadata).
         RESOURCE_EXHAUSTED: too many of this user, or in all, ask. NOT_FOUND: no such job here.
+        """
+
+    @abc.abstractmethod
+    def Ping(
+        self,
+        request: ultima.v1.admin_pb2.PingRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[ultima.v1.admin_pb2.PingResponse, collections.abc.Awaitable[ultima.v1.admin_pb2.PingResponse]]:
+        """For `ultima ping`: tries the way to another daemon, without a job: its ports, round trip, loss, packet size, clock and
+        version. The caller says who it is (a token in the metadata). One at a time for each user, as Examine, of which this
+        is one. INVALID_ARGUMENT: an address that is none. FAILED_PRECONDITION: the daemon has no `bind`.
         """
 
     @abc.abstractmethod
