@@ -214,6 +214,14 @@ def test_partial__three_files_outside_its_room_ask_whether_a_job_is_partial() ->
     assert files == {"face/engine.c", "face/submit.c", "face/valid.c"}
 
 
+def test_partial__one_file_asks_whether_a_job_is_coded() -> None:
+    """`core/partial/intake.h` finds the job's table, and all others ask that. Beside it the policy has a number, options
+    that belong to it, and a rule by which an op starts."""
+    asks = re.compile(r"\bUT_POLICY_CODED\b|->coded\b")
+    files = {str(path.relative_to(CORE)) for path in CORE.rglob("*.[ch]") if asks.search(path.read_text())}
+    assert files == {"base/ut.h", "face/valid.c", "partial/activate.c", "partial/intake.h"}
+
+
 def _functions(text: str) -> Iterable[tuple[str, int, int, int]]:
     """Name, parameters, lines and ways of each function, in the layout that clang-format gives all of them. Ways: one,
     and one more for each condition (McCabe's number)."""

@@ -145,10 +145,10 @@ static void a_host_that_missed_all_words__is_told_again(void)
         ut_ledger_forget(other, 1); /* or its floor would fall */
         ut_ledger_begin(other, 1);
     }
-    j->next_open = j->rx_floor = j->partial->results = j->partial->coded->at = 0;
+    j->next_open = j->rx_floor = j->partial->results = ut_coded_of(j)->at = 0;
     for (unsigned k = 0; k < UT_OPS_MAX; k++)
         j->op[k].state = UT_OP_FREE;
-    memset(j->partial->coded->result, 0, sizeof j->partial->coded->result);
+    memset(ut_coded_of(j)->result, 0, sizeof ut_coded_of(j)->result);
     for (unsigned again = 0; again < 2; again++) {
         give_step(1, 1, 0, UT_SECOND);
         run(100 * UT_MS);

@@ -30,25 +30,21 @@ typedef struct layout {
     ut_job *job;
     ut_partial *partial;
     ut_op_partial *of_op;
-    struct ut_coded *coded;
-    ut_coded_memory memory;
+    const ut_intake *intake;
+    void *own;
 } layout;
 
 static size_t lay_out(const ut_engine_config *engine, const ut_job_config *config, uint8_t *at, layout *ret)
 {
     ut_carver c = {at, 0};
-    bool partial = config->options.policy > UT_POLICY_NONE;
-    bool coded = config->options.policy == UT_POLICY_CODED;
-    *ret = (layout){0};
+    const ut_intake *intake = ut_intake_of(&config->options);
+    *ret = (layout){.intake = intake};
     ret->job =
-        ut_job_lay_out(&c, config, early_of(engine, config), partial ? &ut_gathering_partial : &ut_gathering_ordinary);
-    if (partial) {
+        ut_job_lay_out(&c, config, early_of(engine, config), intake ? intake->gathering : &ut_gathering_ordinary);
+    if (intake) {
         ret->partial = ut_carve(&c, sizeof *ret->partial);
         ret->of_op = ut_carve(&c, sizeof *ret->of_op * UT_OPS_MAX);
-    }
-    if (coded) {
-        ret->coded = ut_carve(&c, sizeof *ret->coded);
-        ut_coded_lay_out(&c, config, &ret->memory);
+        ret->own = intake->lay_out(&c, config);
     }
     return c.used;
 }
@@ -172,9 +168,7 @@ int ut_engine_job_add(ut_engine *e, uint32_t job, const ut_job_config *config, v
     lay_out(&e->config, config, mem, &l);
     ut_job_init(l.job, job, config, &e->host);
     if (l.partial)
-        ut_partial_init(l.job, l.partial, l.of_op);
-    if (l.coded)
-        ut_coded_init(l.job, l.coded, &l.memory);
+        ut_partial_init(l.job, l.partial, l.of_op, l.intake, l.own);
     e->job[job] = l.job;
     e->stats.progress++;
     return UT_OK;
@@ -200,14 +194,12 @@ int ut_engine_job_tune(ut_engine *e, uint32_t job, const ut_job_options *options
     ut_job_options before = j->config.options, next = *options;
     next.algorithm = before.algorithm;
     next.deterministic = before.deterministic;
-    if (j->partial && (next.policy == UT_POLICY_CODED) != (before.policy == UT_POLICY_CODED))
-        return UT_ERR_ARGUMENT;
     next.stragglers = before.stragglers;
     next.children = before.children;
     next.code = before.code;
     next.exact = before.exact;
     if (!ut_job_options_valid(&next, j->config.hosts, j->world) ||
-        (next.policy > UT_POLICY_NONE) != (j->partial != NULL))
+        ut_intake_of(&next) != (j->partial ? j->partial->intake : NULL))
         return UT_ERR_ARGUMENT;
     j->config.options = next;
     if (j->partial)

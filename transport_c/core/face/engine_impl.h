@@ -8,7 +8,7 @@
 
 #include "core/base/calls.h"
 #include "core/face/engine.h"
-#include "core/partial/coded.h"
+#include "core/partial/intake.h"
 
 /* The low bits of a connection id are the numbers of job and host, so that a look-up is one comparison; the other bits
  * are random. */

@@ -86,30 +86,7 @@ static int check_collective(const ut_job *j, const ut_engine_session *s, const u
     return check_places(j, s, x, count * element);
 }
 
-/* Partial jobs and all others: neither knows the words of the other. */
-static int check_partial(const ut_submission *x)
-{
-    unsigned giving = UT_SUBMIT_REPLACE | UT_SUBMIT_STICKY;
-    unsigned known = giving | UT_SUBMIT_GIVE | UT_SUBMIT_NOWAIT | UT_SUBMIT_WORLD | UT_SUBMIT_ADAPTIVE;
-    if ((x->flags & ~known) || (!(x->flags & UT_SUBMIT_GIVE) && (x->flags & giving)) || x->collective != UT_ALLREDUCE ||
-        x->oldest_step > x->newest_step)
-        return UT_ERR_ARGUMENT;
-    return x->redop > UT_AVG ? UT_ERR_REDOP : UT_OK;
-}
-
-/* Coded jobs: what is given and asked for is a step's. */
-static int check_coded(const ut_submission *x)
-{
-    bool give = x->flags & UT_SUBMIT_GIVE;
-    uint64_t step = give ? x->wanted : 0;
-    if ((x->flags & ~UT_SUBMIT_GIVE) || x->collective != UT_ALLREDUCE || x->mode != UT_BOUNDED ||
-        x->wanted > UINT32_MAX || x->oldest_step != step || x->newest_step != step)
-        return UT_ERR_ARGUMENT;
-    if (x->dtype != UT_FLOAT32 && x->dtype != UT_FLOAT64)
-        return UT_ERR_DTYPE;
-    return x->redop != UT_SUM ? UT_ERR_REDOP : UT_OK;
-}
-
+/* Partial jobs have words of their own (ut_intake.check). */
 static int check_full(const ut_submission *x)
 {
     bool words = x->collective == UT_ALLREDUCE && (x->entries || x->alike.all);
@@ -174,7 +151,7 @@ static int check_submission(const ut_job *j, const ut_engine_session *s, const u
     const ut_variant *variant = ut_variant_of(x->collective);
     if (variant)
         return variant->check(j, s->memory.arena_bytes, x);
-    error = !j->partial ? check_full(x) : j->partial->coded ? check_coded(x) : check_partial(x);
+    error = j->partial ? j->partial->intake->check(x) : check_full(x);
     if (error)
         return error;
     return x->collective != UT_ALLREDUCE ? check_collective(j, s, x) : check_dense(j, s, x);
@@ -227,7 +204,7 @@ static void take_in(ut_engine *e, uint32_t session, ut_job *j, ut_ns now)
         if (j->partial) {
             s->next_seq++;
             if (!error)
-                ut_gift_submit(j, session, &call, now);
+                j->partial->intake->submit(j, session, &call, now);
             continue;
         }
         if (x.op_seq != s->next_seq) /* and no ERR_SEQUENCE */

@@ -8,7 +8,7 @@
  * leaves out: joining that would spend what its ranks have given on a result that nobody else gets.
  */
 #include "core/base/mix.h"
-#include "core/partial/coded.h"
+#include "core/partial/intake.h"
 #include "core/partial/picks.h"
 
 /* ---- pure functions ---- */
@@ -109,12 +109,11 @@ static bool starts_here(const ut_job *j, uint64_t seq, const ut_policy_set *set)
     case UT_POLICY_FULL:
         return ready && ready == attached;
     case UT_POLICY_SOLO:
+    case UT_POLICY_CODED:
         return ready;
     case UT_POLICY_MAJORITY:
     case UT_POLICY_SEEDED:
         return ready && is_picked(j, seq, set->probes, ready);
-    case UT_POLICY_CODED:
-        return ut_coded_ready(j);
     case UT_POLICY_QUORUM:
         return is_quorum(j, seq, set->quorum, ready);
     default: /* PROBE: the daemon decides */
@@ -145,7 +144,7 @@ static bool runs_elsewhere(const ut_job *j, ut_ns now, uint64_t *ret_seq, uint32
         for (unsigned k = 0; h != j->config.self && ut_job_host_is_up(j, h) && k < UT_OPS_MAX; k++) {
             uint64_t seq = c->record[k].op_seq;
             if (seq < j->next_open || seq - j->next_open > j->ledger.lag || seq > *ret_seq ||
-                !is_joinable(j, c, k, now) || (j->partial->coded && !ut_coded_joins(j, h, seq)))
+                !is_joinable(j, c, k, now) || !j->partial->intake->joins(j, h, seq))
                 continue;
             if (seq == *ret_seq && c->first_at[k] >= at)
                 continue;
@@ -157,21 +156,13 @@ static bool runs_elsewhere(const ut_job *j, ut_ns now, uint64_t *ret_seq, uint32
     return *ret_seq != UINT64_MAX;
 }
 
-/* Ops below |seq| have no part in this host any more. */
-static void skip_to(ut_job *j, uint64_t seq, ut_ns now)
+void ut_partial_skip_to(ut_job *j, uint64_t seq, ut_ns now)
 {
     if (seq <= j->next_open)
         return;
     j->next_open = seq;
     ut_job_raise_rx_floor(j);
     ut_job_speak(j, now);
-}
-
-static uint64_t ended_elsewhere(const ut_job *j)
-{
-    if (j->partial->coded)
-        return 0; /* which steps are over elsewhere is asked anew each time */
-    return ut_ledger_believe(&j->ledger, UT_FACT_ENDED, ut_job_up(j), j->next_open, UT_LAG_MAX);
 }
 
 static void tell_ready(ut_job *j, uint64_t seq, const ut_policy_set *set, ut_ns now)
@@ -194,16 +185,6 @@ static void tell_ready(ut_job *j, uint64_t seq, const ut_policy_set *set, ut_ns 
         return;
     p->announce = p->announce || fewer; /* peers have counted it, and nothing else would tell them */
     ut_job_speak(j, now);
-}
-
-/* When |seq|, which is due since |since| and has until |end|, starts although a rank that is never there is waited for.
- */
-static ut_ns waits_until(const ut_job *j, uint32_t tau, ut_ns since, ut_ns end)
-{
-    if (!ut_gifts_overdue(j, tau))
-        return 0;
-    ut_ns time = end == UT_NEVER ? 10 * UT_SECOND : end > since ? end - since : 0;
-    return since + time / 4;
 }
 
 /* What a peer's record says of an op, as a submission would. */
@@ -237,16 +218,14 @@ void ut_partial_look(ut_job *j, ut_ns now)
     ut_partial *p = j->partial;
     p->stale = false;
     p->look_at = UT_NEVER;
-    if (p->coded)
-        ut_coded_look(j, now);
+    p->intake->look(j, now);
     while (!ut_partial_busy(j)) {
         uint64_t seq = 0;
         uint32_t from = j->config.self;
         bool external = runs_elsewhere(j, now, &seq, &from);
-        skip_to(j, external ? seq : ended_elsewhere(j), now);
-        if (p->coded)
-            ut_coded_answer_behind(j, now);
-        seq = p->coded && !external ? ut_coded_first_op(j) : j->next_open;
+        if (external)
+            ut_partial_skip_to(j, seq, now);
+        seq = p->intake->next(j, external, now);
         ut_policy_set set = ut_policy_of(j, seq);
         tell_ready(j, seq, &set, now);
         external = external && set.policy != UT_POLICY_FULL;
@@ -262,8 +241,7 @@ void ut_partial_look(ut_job *j, ut_ns now)
         else
             shape = shape_of(j, from, seq);
         shape.op_seq = seq;
-        p->look_at = p->coded ? ut_coded_waits_until(j, seq, p->due_at, shape.deadline_ns)
-                              : waits_until(j, set.tau, p->due_at, shape.deadline_ns);
+        p->look_at = p->intake->waits_until(j, seq, p->due_at, shape.deadline_ns);
         if (now < p->look_at)
             return;
         p->look_at = UT_NEVER;

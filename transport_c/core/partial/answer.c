@@ -122,7 +122,7 @@ static bool give_own(ut_job *j, uint32_t session, ut_waiting *w, ut_ns now)
         j->partial->stale = true; /* fewer ranks are ready */
     }
     ut_receipt receipt = ut_answer_brief(j, x, w->own ? UT_INSUFFICIENT : UT_EMPTY, UT_OK);
-    if (x->mode == UT_RELIABLE || j->partial->coded) {
+    if (x->mode == UT_RELIABLE || !j->partial->intake->lends) {
         receipt.status = UT_FAILED;
         receipt.error = UT_ERR_TIMEOUT;
     } else if (w->own) {

@@ -6,7 +6,7 @@
 #ifndef UT_ANSWER_H
 #define UT_ANSWER_H
 
-#include "core/partial/part.h"
+#include "core/partial/intake.h"
 
 /* gift.c */
 /* The slot of the session's rank. */

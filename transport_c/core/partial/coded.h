@@ -14,7 +14,7 @@
 #define UT_CODED_H
 
 #include "core/fold/coded.h"
-#include "core/partial/part.h"
+#include "core/partial/intake.h"
 
 enum {
     /* Attempts at a step, and one: then the step is over without a result. A trainer that tries again at once after
@@ -45,15 +45,8 @@ typedef struct ut_step_result {
     uint64_t receipt; /* number of the op's receipt among those kept, plus one */
 } ut_step_result;
 
-/* Memory that lasts as long as the job does. All but the first are there for linear codes alone. */
-typedef struct ut_coded_memory {
-    uint64_t *parts; /* ut_coded_sums.parts */
-    double *encoding, *coefficient;
-    uint64_t *came; /* these three: ut_linear */
-    uint8_t *kept;  /* ut_coded_sums.kept */
-} ut_coded_memory;
-
-struct ut_coded {
+/* What only a coded job knows. */
+typedef struct ut_coded {
     ut_coded_sums sums;
     ut_linear code;
     bool exact;
@@ -64,12 +57,17 @@ struct ut_coded {
     /* Of the op that runs. */
     uint64_t enough; /* hosts that need nothing more of stage 1 */
     bool released;   /* this host sends what others of its group should have sent, too */
-};
+} ut_coded;
+
+static inline ut_coded *ut_coded_of(const ut_job *j)
+{
+    return j->partial->own;
+}
 
 /* coded_gift.c */
-/* Takes a rank's call, which was checked. */
+/* For ut_intake. */
 void ut_coded_submit(ut_job *j, uint32_t session, const ut_waiting *call, ut_ns now);
-/* Like ut_gifts_take: only what was given for the op's step. */
+/* For ut_intake: what was given for the op's step. */
 const ut_submission *ut_coded_take(ut_job *j, ut_op *op);
 /* |op| has ended; its receipt is kept. */
 void ut_coded_ended(ut_job *j, const ut_op *op, const ut_receipt *receipt, ut_ns now);
@@ -79,16 +77,13 @@ void ut_coded_asks_no_more(const ut_job *j);
 void ut_coded_answer_behind(ut_job *j, ut_ns now);
 /* The op that runs here; NULL for none. */
 ut_op *ut_coded_running(ut_job *j);
-/* What waits here is for a step that is still to come. */
-bool ut_coded_ready(const ut_job *j);
 /* The op that starts with what waits here; the next one if nothing does. */
 uint64_t ut_coded_first_op(const ut_job *j);
-/* This host joins op |seq|, which |host| says that it runs: the rank here goes to that step itself, or further and lets
- * the others have its shard; or it has nothing to give, and the step is within reach. */
+/* For ut_intake. This host joins op |seq|, which |host| says that it runs: the rank here goes to that step itself, or
+ * further and lets the others have its shard; or it has nothing to give, and the step is within reach. */
 bool ut_coded_joins(const ut_job *j, uint32_t host, uint64_t seq);
-/* Until when op |seq| waits, which is due since |since| and has until |end|: its memory holds a result that the rank
- * here has not had, or it is the first and not all hosts have met, or its step is under way at the root. 0: it need not
- * wait. */
+/* For ut_intake. Op |seq| waits: its memory holds a result that the rank here has not had, or it is the first and not
+ * all hosts have met, or its step is under way at the root. */
 ut_ns ut_coded_waits_until(const ut_job *j, uint64_t seq, ut_ns since, ut_ns end);
 
 /* coded_step.c */
@@ -111,12 +106,8 @@ void ut_coded_begin_sends(ut_job *j, ut_op *op, ut_ns now);
 void ut_coded_release(ut_job *j, ut_op *op, ut_ns now);
 
 /* op_coded.c */
-/* Something has changed: a gift, a peer's record, a peer. */
+/* For ut_intake. */
 void ut_coded_look(ut_job *j, ut_ns now);
-/* Carves what a coded job needs, or only counts it. */
-void ut_coded_lay_out(ut_carver *c, const ut_job_config *config, ut_coded_memory *ret);
-/* Makes a partial job a coded one. */
-void ut_coded_init(ut_job *j, struct ut_coded *c, const ut_coded_memory *m);
 extern const ut_gathering ut_gathering_coded;
 
 #endif

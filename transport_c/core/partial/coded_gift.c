@@ -29,7 +29,8 @@ static bool is_over(const ut_job *j, uint64_t step)
     return step < first_open(j);
 }
 
-bool ut_coded_ready(const ut_job *j)
+/* What waits here is for a step that is still to come. */
+static bool is_ready(const ut_job *j)
 {
     const ut_gift *g = &rank_of(j)->waiting;
     return g->there && !is_over(j, g->said.oldest_step);
@@ -37,7 +38,7 @@ bool ut_coded_ready(const ut_job *j)
 
 uint64_t ut_coded_first_op(const ut_job *j)
 {
-    if (!ut_coded_ready(j))
+    if (!is_ready(j))
         return j->next_open;
     /* An attempt that has ended on another host can have no part of that one. */
     const uint64_t step = rank_of(j)->waiting.said.oldest_step, first = ut_step_first_op(step);
@@ -53,7 +54,7 @@ bool ut_coded_joins(const ut_job *j, uint32_t host, uint64_t seq)
     uint64_t step = ut_step_of_op(seq);
     if (step > UINT32_MAX || (seq - ut_step_first_op(step)) % UT_OPS_MAX)
         return false;
-    if (ut_coded_ready(j))
+    if (is_ready(j))
         return rank_of(j)->waiting.said.oldest_step >= step;
     return ut_coded_reaches(j, host, seq);
 }
@@ -75,7 +76,7 @@ static bool is_under_way_at_root(const ut_job *j, uint64_t seq)
 {
     const ut_claims *root = &j->ledger.row[0];
     const ut_record *r = &root->record[seq % UT_OPS_MAX];
-    if (!j->partial->coded->sums.children || j->config.self == 0 || !ut_job_host_is_up(j, 0))
+    if (!ut_coded_of(j)->sums.children || j->config.self == 0 || !ut_job_host_is_up(j, 0))
         return false;
     return root->seen[seq % UT_OPS_MAX] && (r->flags & UT_RECORD_ACTIVE) && r->op_seq >= root->rx_floor &&
            r->op_seq < j->next_open && ut_step_of_op(r->op_seq) == ut_step_of_op(seq);
@@ -88,7 +89,7 @@ static bool goes_ahead(const ut_job *j, uint64_t seq)
 {
     const uint64_t step = ut_step_of_op(seq);
     bool lower = false;
-    if (j->partial->results == 0 || step <= j->partial->coded->at)
+    if (j->partial->results == 0 || step <= ut_coded_of(j)->at)
         return false;
     for (uint32_t h = 0; h < j->config.hosts; h++) {
         if (h == j->config.self || !ut_job_host_is_up(j, h))
@@ -102,7 +103,7 @@ static bool goes_ahead(const ut_job *j, uint64_t seq)
 
 ut_ns ut_coded_waits_until(const ut_job *j, uint64_t seq, ut_ns since, ut_ns end)
 {
-    const ut_step_result *r = &j->partial->coded->result[seq % UT_OPS_MAX];
+    const ut_step_result *r = &ut_coded_of(j)->result[seq % UT_OPS_MAX];
     bool is_owed = r->there && !r->had && rank_of(j)->session != UINT32_MAX;
     if (!is_owed && !has_strangers(j) && !is_under_way_at_root(j, seq) && !goes_ahead(j, seq))
         return 0;
@@ -112,7 +113,7 @@ ut_ns ut_coded_waits_until(const ut_job *j, uint64_t seq, ut_ns since, ut_ns end
 static ut_step_result *result_of(const ut_job *j, uint64_t step)
 {
     for (unsigned k = 0; k < UT_OPS_MAX; k++) {
-        ut_step_result *r = &j->partial->coded->result[k];
+        ut_step_result *r = &ut_coded_of(j)->result[k];
         if (r->there && r->step == step)
             return r;
     }
@@ -123,8 +124,8 @@ static ut_step_result *result_of(const ut_job *j, uint64_t step)
 static void has_come_to(const ut_job *j, uint64_t step)
 {
     for (unsigned k = 0; k < UT_OPS_MAX; k++)
-        if (j->partial->coded->result[k].step < step)
-            j->partial->coded->result[k].had = true;
+        if (ut_coded_of(j)->result[k].step < step)
+            ut_coded_of(j)->result[k].had = true;
 }
 
 void ut_coded_asks_no_more(const ut_job *j)
@@ -208,7 +209,7 @@ const ut_submission *ut_coded_take(ut_job *j, ut_op *op)
     ut_rank_gifts *r = rank_of(j);
     *part = (ut_part){.heard = true};
     j->partial->announce = false;
-    struct ut_coded *c = j->partial->coded;
+    ut_coded *c = ut_coded_of(j);
     c->result[op->seq % UT_OPS_MAX].there = false; /* its memory is the new op's */
     r->state = UT_SLOT_NULL;
     if (!r->waiting.there || r->waiting.said.oldest_step != op->what.step)
@@ -228,7 +229,7 @@ const ut_submission *ut_coded_take(ut_job *j, ut_op *op)
 void ut_coded_ended(ut_job *j, const ut_op *op, const ut_receipt *receipt, ut_ns now)
 {
     ut_partial *p = j->partial;
-    struct ut_coded *c = p->coded;
+    ut_coded *c = ut_coded_of(j);
     ut_rank_gifts *r = rank_of(j);
     bool ok = receipt->status != UT_FAILED;
     p->stale = true;

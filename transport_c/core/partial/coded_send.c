@@ -17,7 +17,7 @@ enum { HOLD_LEAST_NS = 1000 * 1000 };
 
 static const ut_coded_sums *sums_of(const ut_job *j)
 {
-    return &j->partial->coded->sums;
+    return &ut_coded_of(j)->sums;
 }
 
 bool ut_coded_has_below(const ut_job *j, uint32_t host)
@@ -96,7 +96,7 @@ static bool own_part_sent(const ut_job *j, const ut_op *op)
 
 void ut_coded_release(ut_job *j, ut_op *op, ut_ns now)
 {
-    struct ut_coded *c = j->partial->coded;
+    ut_coded *c = ut_coded_of(j);
     if (op->local.weight && !c->released && own_part_sent(j, op)) {
         if (!is_shared(j, op) || now >= op->time.hold_until) {
             c->released = true;
@@ -122,7 +122,7 @@ void ut_coded_release(ut_job *j, ut_op *op, ut_ns now)
 
 void ut_coded_begin_sends(ut_job *j, ut_op *op, ut_ns now)
 {
-    struct ut_coded *c = j->partial->coded;
+    ut_coded *c = ut_coded_of(j);
     c->enough = 0;
     c->released =
         ut_coded_has_below(j, j->config.self); /* sums are there in order, not where this host's part would begin */

@@ -28,8 +28,8 @@ static uint64_t over_among(const ut_job *j, uint64_t among)
     uint64_t floor[UT_HOSTS_MAX];
     for (uint32_t h = 0; h < j->config.hosts; h++)
         floor[h] = j->ledger.row[h].rx_floor;
-    uint64_t over = believed(j, among, floor, ut_step_first_op(j->partial->coded->at + 1));
-    over = j->partial->coded->sums.children && ut_bits_have(among, 0) ? UT_MAX2(over, floor[0]) : over;
+    uint64_t over = believed(j, among, floor, ut_step_first_op(ut_coded_of(j)->at + 1));
+    over = ut_coded_of(j)->sums.children && ut_bits_have(among, 0) ? UT_MAX2(over, floor[0]) : over;
     return UT_MIN2(over, UT_STEP_NUMBERS);
 }
 
@@ -52,6 +52,6 @@ bool ut_coded_reaches(const ut_job *j, uint32_t host, uint64_t seq)
     uint64_t spoken[UT_HOSTS_MAX];
     for (uint32_t h = 0; h < j->config.hosts; h++)
         spoken[h] = j->ledger.row[h].spoken;
-    uint64_t reach = believed(j, others, spoken, ut_step_first_op(j->partial->coded->at + 2));
-    return seq < reach || (j->partial->coded->sums.children && host == 0);
+    uint64_t reach = believed(j, others, spoken, ut_step_first_op(ut_coded_of(j)->at + 2));
+    return seq < reach || (ut_coded_of(j)->sums.children && host == 0);
 }

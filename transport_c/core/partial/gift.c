@@ -8,7 +8,6 @@
  * late still gets the newest.
  */
 #include "core/partial/answer.h"
-#include "core/partial/coded.h"
 
 enum { NO_SESSION = UINT32_MAX };
 
@@ -158,10 +157,6 @@ void ut_gift_submit(ut_job *j, uint32_t session, const ut_waiting *call, ut_ns n
 {
     const ut_submission *x = &call->submission;
     ut_partial *p = j->partial;
-    if (p->coded) {
-        ut_coded_submit(j, session, call, now);
-        return;
-    }
     ut_rank_gifts *r = ut_gift_of(j, session);
     int error = x->flags & UT_SUBMIT_GIVE ? give(j, r, call, now) : UT_OK;
     p->stale = true;

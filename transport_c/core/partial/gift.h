@@ -49,7 +49,8 @@ typedef struct ut_policy_set {
 } ut_policy_set;
 
 typedef struct ut_partial {
-    struct ut_coded *coded;  /* of coded jobs (coded.h); else NULL */
+    const struct ut_intake *intake; /* how its ranks give (intake.h) */
+    void *own;                      /* what the intake alone knows; NULL: nothing */
     bool announce;           /* trainers came or went since the last op started: peers are told which ranks have one */
     bool stale;              /* something happened: ut_partial_look must see whether the next op starts */
     bool held;               /* the newest results still lie in the memory of their op */

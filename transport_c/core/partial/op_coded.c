@@ -8,7 +8,7 @@
 
 static const ut_coded_sums *sums_of(const ut_job *j)
 {
-    return &j->partial->coded->sums;
+    return &ut_coded_of(j)->sums;
 }
 
 static bool is_root(const ut_job *j, uint32_t host)
@@ -148,7 +148,7 @@ static int lacks(const ut_job *j, ut_op *op, enum ut_sum_over over)
     uint64_t lacking = never ? ut_coded_lacking(&op->fold, never) : 0;
     if (ut_coded_was_over(j, op))
         return UT_ERR_ABSENT;
-    if (!j->partial->coded->exact) {
+    if (!ut_coded_of(j)->exact) {
         op->fold.forced = over == UT_SUM_IS_CUT || (over == UT_SUM_ALL_CAME && lacking);
         if (op->fold.forced)
             op->work.unsettled = !ut_fold_settle(&op->fold, false);
@@ -162,7 +162,7 @@ static int lacks(const ut_job *j, ut_op *op, enum ut_sum_over over)
 static void record(ut_job *j, ut_op *op, uint32_t host, const ut_record *r, ut_ns now)
 {
     ut_part *part = &op->partial->said[host];
-    struct ut_coded *c = j->partial->coded;
+    ut_coded *c = ut_coded_of(j);
     uint16_t fresh = r->fresh & ut_job_places_of(j, host);
     if (!part->heard || (part->weight == 0 && fresh))
         *part = (ut_part){.heard = true,
@@ -195,7 +195,7 @@ static void tell(const ut_job *j, const ut_op *op, ut_record *r)
 /* The rank gives to the op that runs. */
 static void join(ut_job *j, ut_op *op, ut_ns now)
 {
-    struct ut_coded *c = j->partial->coded;
+    ut_coded *c = ut_coded_of(j);
     const ut_step_result kept = c->result[op->seq % UT_OPS_MAX];
     const ut_submission *other = ut_coded_take(j, op);
     c->result[op->seq % UT_OPS_MAX] = kept;
@@ -330,45 +330,6 @@ static void gone(ut_job *j, uint32_t session, ut_ns now)
     ut_gift_gone(j, session, now);
     ut_coded_asks_no_more(j);
     ut_coded_look(j, now);
-}
-
-void ut_coded_init(ut_job *j, struct ut_coded *c, const ut_coded_memory *m)
-{
-    const ut_job_options *o = &j->config.options;
-    bool linear = o->code == UT_CODE_LINEAR;
-    uint32_t fan = o->children ? o->children : j->config.hosts, replicas = linear ? 1 : o->stragglers + 1u;
-    uint32_t groups = fan / replicas;
-    c->sums = (ut_coded_sums){.children = o->children,
-                              .replicas = replicas,
-                              .self = j->config.self,
-                              .all = groups == 64 ? UINT64_MAX : ut_bits_below(groups),
-                              .need = linear ? fan - o->stragglers : groups,
-                              .parts = m->parts,
-                              .code = linear ? &c->code : NULL,
-                              .kept = m->kept,
-                              .stride = j->config.bucket_bytes_max};
-    if (linear)
-        ut_code_init(&c->code, fan, o->stragglers, m->encoding, m->came, m->coefficient);
-    c->exact = o->exact != UT_EXACT_NO;
-    j->partial->coded = c;
-    j->gathering = &ut_gathering_coded;
-    j->ledger.lag = UT_STEP_NUMBERS; /* a trainer may begin at any step, and leave out steps */
-    for (unsigned k = 0; k < UT_OPS_MAX; k++)
-        j->op[k].fold.rule_memory = &c->sums;
-}
-
-void ut_coded_lay_out(ut_carver *c, const ut_job_config *config, ut_coded_memory *ret)
-{
-    uint32_t children = config->options.children, n = children ? children : config->hosts;
-    *ret = (ut_coded_memory){.parts = ut_carve(c, ut_job_slots(config) * sizeof *ret->parts)};
-    if (config->options.code != UT_CODE_LINEAR)
-        return;
-    ret->encoding = ut_carve(c, (size_t)n * n * sizeof *ret->encoding);
-    ret->came = ut_carve(c, UT_CODE_CACHED * sizeof *ret->came);
-    ret->coefficient = ut_carve(c, (size_t)UT_CODE_CACHED * n * sizeof *ret->coefficient);
-    bool adds_up = !children || ut_tree_below(config->self, children) < config->hosts;
-    /* a shard is the whole bucket when all others are gone */
-    ret->kept = adds_up ? ut_carve(c, n * config->bucket_bytes_max) : NULL;
 }
 
 const ut_gathering ut_gathering_coded = {.keeps = true,

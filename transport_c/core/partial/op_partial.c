@@ -4,7 +4,7 @@
  * they bring; who brings none sends nothing in stage 1, and owners strike it off instead of waiting. What a slot of the
  * result should hold is then not all ranks of the job, but all that were announced.
  */
-#include "core/partial/coded.h"
+#include "core/partial/intake.h"
 
 uint32_t ut_op_announced(const ut_job *j, const ut_op *op, uint64_t *ret_hosts)
 {
@@ -86,12 +86,9 @@ void ut_op_activate(ut_job *j, const ut_activation *a, ut_ns now)
     op->partial->orphaned = false;
     op->partial->saved = 0;
     memset(op->partial->said, 0, sizeof op->partial->said);
-    if (j->partial->coded) {
-        op->what.step = (uint32_t)ut_step_of_op(op->seq);
-        op->what.agree = 1; /* a shard that did not come has nothing in its place */
-    }
+    j->partial->intake->begin(op);
     ut_op_time_call(j, op, &a->shape, true);
-    const ut_submission *other = j->partial->coded ? ut_coded_take(j, op) : ut_gifts_take(j, op);
+    const ut_submission *other = j->partial->intake->take(j, op);
     const ut_part *own = &op->partial->said[j->config.self];
     j->host->emit(j->host->context, &(ut_event){.kind = UT_EVENT_ACTIVATED,
                                                 .job = j->number,

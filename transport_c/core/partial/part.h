@@ -52,9 +52,9 @@ bool ut_partial_hear(ut_job *j, uint32_t host, const ut_record *r);
 extern const ut_gathering ut_gathering_partial;
 
 /* partial.c */
-/* Makes |j|, which was laid out for ut_gathering_partial, a partial job. |p| and an |of_op| for each of UT_OPS_MAX ops
- * are zeroed memory that lasts as long as the job does. */
-void ut_partial_init(ut_job *j, ut_partial *p, ut_op_partial *of_op);
+/* Makes |j|, which was laid out for the intake's gathering, a partial job. |p| and an |of_op| for each of UT_OPS_MAX
+ * ops are zeroed memory that lasts as long as the job does; so is |own|, which the intake has carved. */
+void ut_partial_init(ut_job *j, ut_partial *p, ut_op_partial *of_op, const struct ut_intake *intake, void *own);
 /* The engine calls these for any job; in an ordinary one they do nothing. */
 void ut_partial_tick(ut_job *j, ut_ns now);
 ut_ns ut_partial_next_wake(const ut_job *j);
@@ -82,10 +82,8 @@ bool ut_gifts_announce(const ut_job *j);
  * what must be as these gifts ask for it. */
 ut_submission ut_gifts_shape(const ut_job *j, ut_ns now);
 void ut_gifts_reshape(const ut_job *j, ut_submission *shape);
-/* Takes a rank's call, which was checked. */
+/* For ut_intake_partial. */
 void ut_gift_submit(ut_job *j, uint32_t session, const ut_waiting *call, ut_ns now);
-/* |op| starts and takes all gifts that wait. Returns a gift's submission that asks for another kind of op than this
- * one; NULL if there is none. */
 const ut_submission *ut_gifts_take(ut_job *j, ut_op *op);
 /* Returns how many gifts are in the op, and in |ret| where they lie. */
 unsigned ut_gifts_sources(const ut_job *j, const void **ret);
@@ -119,6 +117,8 @@ ut_policy_set ut_policy_of(const ut_job *j, uint64_t seq);
 void ut_policy_tune(ut_job *j, const ut_job_options *before);
 
 /* activate.c */
+/* Ops below |seq| have no part in this host any more. */
+void ut_partial_skip_to(ut_job *j, uint64_t seq, ut_ns now);
 /* Starts the next op if it is to start now. */
 void ut_partial_look(ut_job *j, ut_ns now);
 /* For ut_engine_activate. */

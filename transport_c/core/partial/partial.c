@@ -1,14 +1,87 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the engine asks of any job for the sake of partial ones.
+ * What the engine asks of any job for the sake of partial ones; and how ranks give in a job that is not coded: what
+ * they have given is for the next op, whichever that is.
  */
-#include "core/partial/part.h"
+#include "core/partial/intake.h"
 
-void ut_partial_init(ut_job *j, ut_partial *p, ut_op_partial *of_op)
+/* ---- the table (intake.h) ---- */
+
+static void *lay_out(ut_carver *c, const ut_job_config *config)
+{
+    (void)c, (void)config;
+    return NULL;
+}
+
+static void init(ut_job *j)
+{
+    (void)j;
+}
+
+static int check(const ut_submission *x)
+{
+    unsigned giving = UT_SUBMIT_REPLACE | UT_SUBMIT_STICKY;
+    unsigned known = giving | UT_SUBMIT_GIVE | UT_SUBMIT_NOWAIT | UT_SUBMIT_WORLD | UT_SUBMIT_ADAPTIVE;
+    if ((x->flags & ~known) || (!(x->flags & UT_SUBMIT_GIVE) && (x->flags & giving)) || x->collective != UT_ALLREDUCE ||
+        x->oldest_step > x->newest_step)
+        return UT_ERR_ARGUMENT;
+    return x->redop > UT_AVG ? UT_ERR_REDOP : UT_OK;
+}
+
+static void look(ut_job *j, ut_ns now)
+{
+    (void)j, (void)now;
+}
+
+static bool joins(const ut_job *j, uint32_t host, uint64_t seq)
+{
+    (void)j, (void)host, (void)seq;
+    return true;
+}
+
+static uint64_t next(ut_job *j, bool elsewhere, ut_ns now)
+{
+    if (!elsewhere)
+        ut_partial_skip_to(j, ut_ledger_believe(&j->ledger, UT_FACT_ENDED, ut_job_up(j), j->next_open, UT_LAG_MAX),
+                           now);
+    return j->next_open;
+}
+
+/* An op waits for a rank that is never there, but not for long. */
+static ut_ns waits_until(const ut_job *j, uint64_t seq, ut_ns since, ut_ns end)
+{
+    if (!ut_gifts_overdue(j, ut_policy_of(j, seq).tau))
+        return 0;
+    ut_ns time = end == UT_NEVER ? 10 * UT_SECOND : end > since ? end - since : 0;
+    return since + time / 4;
+}
+
+static void begin(ut_op *op)
+{
+    (void)op;
+}
+
+const ut_intake ut_intake_partial = {.gathering = &ut_gathering_partial,
+                                     .lends = true,
+                                     .lay_out = lay_out,
+                                     .init = init,
+                                     .check = check,
+                                     .submit = ut_gift_submit,
+                                     .look = look,
+                                     .joins = joins,
+                                     .next = next,
+                                     .waits_until = waits_until,
+                                     .begin = begin,
+                                     .take = ut_gifts_take};
+
+/* ---- what the engine asks ---- */
+
+void ut_partial_init(ut_job *j, ut_partial *p, ut_op_partial *of_op, const ut_intake *intake, void *own)
 {
     const ut_job_options *o = &j->config.options;
     j->partial = p;
-    j->gathering = &ut_gathering_partial;
+    p->intake = intake;
+    p->own = own;
     for (unsigned k = 0; k < UT_OPS_MAX; k++)
         j->op[k].partial = &of_op[k];
     p->before = (ut_policy_set){o->policy, o->tau, o->quorum, o->probes};
@@ -17,6 +90,7 @@ void ut_partial_init(ut_job *j, ut_partial *p, ut_op_partial *of_op)
     memset(p->present_of, 0xff, sizeof p->present_of);
     for (unsigned i = 0; i < UT_LOCAL_MAX; i++)
         p->rank[i].session = UINT32_MAX;
+    intake->init(j);
 }
 
 void ut_partial_tick(ut_job *j, ut_ns now)
