@@ -211,6 +211,11 @@ class HostEngine:
         for engine, number in self._each(job):
             engine.peer_absent(number, host)
 
+    def peer_ask(self, job: int, host: int) -> None:
+        """See `Pauses.peer_ask`; in all lanes."""
+        for engine, number in self._each(job):
+            engine.peer_ask(number, host)
+
     def peer_await(self, job: int, host: int, on: bool) -> None:
         """See `Pauses.peer_await`."""
         for engine, number in self._each(job):

@@ -18,6 +18,9 @@ class Reached(NamedTuple):
 class Pauses(Protocol):
     """The part of `Engine` that is about this."""
 
+    def peer_ask(self, job: int, host: int) -> None:
+        """`host` is asked for a sign of life over UDP: its engine answers at once, though it has no op open."""
+
     def peer_await(self, job: int, host: int, on: bool) -> None:
         """`host` goes and comes back: reliable ops go on waiting for it until it is connected anew, or until it is
         said to be gone for good (not `on`)."""
@@ -38,6 +41,9 @@ class NativePauses:
 
     def _checked(self, result: int, about: str) -> int:
         raise NotImplementedError
+
+    def peer_ask(self, job: int, host: int) -> None:
+        self._checked(self._lib.ut_driver_peer_ask(self._driver, job, host), "peer_ask")
 
     def peer_await(self, job: int, host: int, on: bool) -> None:
         self._checked(self._lib.ut_driver_peer_await(self._driver, job, host, int(on)), "peer_await")

@@ -59,7 +59,7 @@ class Fellows:
         """How often packets broke the protocol, by the address of the host in whose name they came."""
         self.returning = Returning(engine)
         self.council = Council(engine, watchers, changes)
-        self.silence = Silence(engine, self._host_absent, self._stands, self._watch_anew)
+        self.silence = Silence(engine, self._host_absent, self._stands, self._watch_anew, self._round_trip)
         self.on_unheard: Callable[[Job, peer_pb2.WatchResponse], None] = lambda job, news: None
         """Is told what another host of a job found not to get through."""
 
@@ -324,6 +324,9 @@ class Fellows:
 
     def _stands(self, place: Place) -> bool:
         return self._peers is not None and self._peers.stands(place)
+
+    def _round_trip(self, place: Place) -> float:
+        return self._peers.round_trip(place).most if self._peers is not None else 0.0
 
     def _host_absent(self, job: Job, index: int, why: str) -> None:
         assert job.links is not None

@@ -2,9 +2,10 @@
 """Whether a host is gone: its daemon's watch has ended, or its ops are not complete and it says nothing.
 
 A process that was killed refuses the next connection, and a new life of a daemon knows nothing of the old one's paths:
-then the host is gone at once. Where nobody answers at all it may be only the network of the daemons that is down. So
-the path stays as long as datagrams come on it, and while no op is open, in which there would be any. A machine that
-vanished keeps its watch until a keepalive fails, which takes long: it is asked as soon as an op finds it silent.
+then the host is gone at once. Where nobody answers at all it may be only the network of the daemons that is down, or a
+daemon that is very busy. So the engine of the host is asked over UDP, which answers whether an op is open or not: the
+path stays as long as datagrams come on it. A machine that vanished keeps its watch until a keepalive fails, which takes
+long: it is asked as soon as an op finds it silent.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 
-from ultima.daemon.base.errors import Refused, Unavailable
+from ultima.daemon.base.errors import DeadlineExceeded, Refused, Unavailable
 from ultima.daemon.base.waiting import spawn
 from ultima.daemon.engine.host_engine import HostEngine
 from ultima.daemon.hosts.host import Place
@@ -21,8 +22,9 @@ from ultima.daemon.jobs.job import Job
 from ultima.daemon.jobs.link import Link
 
 ANSWER_SECONDS = 1.0  # for a daemon to answer whether it lives
-HEARD_SECONDS, HEARD_TRIPS = 0.12, 4  # without a datagram while an op is open, or so many round trips: it is gone
-LOOK_SECONDS = 0.03
+HEARD_SECONDS, HEARD_TRIPS = 0.12, 4  # without a datagram though it is asked, or so many round trips: it is gone
+LOOK_SECONDS = 0.03  # from one question over UDP to the next
+QUESTIONS = 4  # at least: this loop may have been held up, and a datagram be lost
 AGAIN_SECONDS = (
     0.2  # before a daemon is asked again that could not be: a process that dies may not have closed its port
 )
@@ -40,10 +42,13 @@ class Silence:
         absent: Absent,
         stands: Callable[[Place], bool],
         watch_anew: Callable[[Place], None],
+        round_trip: Callable[[Place], float],
     ) -> None:
-        """`absent` is told of a host that is gone, and why; `stands` says whether a daemon is watched. A watch that
-        only seems to stand is made anew: it tells how the host is once there is a way again."""
+        """`absent` is told of a host that is gone, and why; `stands` says whether a daemon is watched, and `round_trip`
+        how many seconds hardly any exchange with it exceeds. A watch that only seems to stand is made anew: it tells
+        how the host is once there is a way again."""
         self._engine, self._absent, self._stands, self._watch_anew = engine, absent, stands, watch_anew
+        self._round_trip = round_trip
         self._asking: dict[Link, asyncio.Task[None]] = {}
         self._heard: dict[Link, int] = {}
         self._looked = 0.0
@@ -87,25 +92,31 @@ class Silence:
         async def ask() -> bool | None:
             return await alive(link.host.place, lambda: links.stands_by(link))
 
+        def gone(why: str) -> None:
+            self._absent(job, link.host.index, why)
+            if watched:
+                self._watch_anew(link.host.place)
+
         lives = await ask()
-        if watched and same() and not lives:
-            self._absent(job, link.host.index, "its daemon is gone" if lives is False else "its daemon does not answer")
-            self._watch_anew(link.host.place)
-            return
         loop, asked = asyncio.get_running_loop(), asyncio.create_task(self._again(ask))
-        before, since = -1, loop.time()
+        before, since, questions = self._counts(job, [link])[link], loop.time(), 0
         try:
             while same() and not lives:
                 if lives is False:
-                    self._absent(job, link.host.index, "its daemon is gone")
-                if lives is False or self._stands(link.host.place):
+                    gone("its daemon is gone")
                     return
-                heard, place = self._counts(job, [link])[link], self._engine.job_place(job.number)
-                if heard != before or place.floor >= self._engine.next_op_seq(job.number):
-                    before, since = heard, loop.time()
-                elif loop.time() - since >= max(HEARD_SECONDS, HEARD_TRIPS * self._trip(job, link)):
-                    self._absent(job, link.host.index, "its daemon is gone, and nothing comes from it in an op")
+                heard = self._counts(job, [link])[link]
+                if heard != before and self._stands(link.host.place):
                     return
+                silent = loop.time() - since
+                if heard != before:
+                    before, since, questions = heard, loop.time(), 0
+                elif questions >= QUESTIONS and silent >= max(HEARD_SECONDS, HEARD_TRIPS * self._trip(job, link)):
+                    gone("its daemon does not answer, and nothing comes from it")
+                    return
+                else:
+                    self._engine.peer_ask(job.number, link.host.index)
+                    questions += 1
                 await asyncio.sleep(LOOK_SECONDS)
                 if asked.done():
                     lives = asked.result()
@@ -125,11 +136,13 @@ class Silence:
         return {link: x.received_bytes + x.feedbacks_heard + x.feedbacks_beside for link, x in each.items()}
 
     def _trip(self, job: Job, link: Link) -> float:
-        return self._engine.snapshot().peer_stats(job.number, link.host.index).srtt_ns / 1e9
+        """The round trip, also of a path on which no data went yet."""
+        measured = self._engine.snapshot().peer_stats(job.number, link.host.index).srtt_ns / 1e9
+        return max(measured, self._round_trip(link.host.place))
 
 
 async def alive(place: Place, stands_by: Callable[[], Awaitable[None]]) -> bool | None:
-    """Whether the life of a daemon goes on to which there is a path; None: nobody can be asked."""
+    """Whether the life of a daemon goes on to which there is a path; None: nobody can be asked, or answers in time."""
     try:
         async with asyncio.timeout(ANSWER_SECONDS):
             _, writer = await asyncio.open_connection(place.address, place.port)
@@ -143,8 +156,8 @@ async def alive(place: Place, stands_by: Callable[[], Awaitable[None]]) -> bool 
     try:
         async with asyncio.timeout(ANSWER_SECONDS):
             await stands_by()
-    except Unavailable:
+    except (Unavailable, DeadlineExceeded, TimeoutError):
         return None
-    except (TimeoutError, Refused):
+    except Refused:
         return False
     return True

@@ -59,6 +59,7 @@ class FakePath:
     tx_seal: Seal | None = None
     up: bool = False
     connects: int = 0
+    asked: int = 0  # how often for a sign of life
     absences: int = 0
     renewals: list[tuple[bool, Seal]] = field(default_factory=list)
     """Fresh secrets, and whether they are for packets to the peer."""
@@ -246,6 +247,9 @@ class FakeEngine(NativeJoins):
         path = self.path(job, host)
         path.up = False
         path.absences += 1
+
+    def peer_ask(self, job: int, host: int) -> None:
+        self.path(job, host).asked += 1
 
     def peer_await(self, job: int, host: int, on: bool) -> None:
         self.path(job, host)

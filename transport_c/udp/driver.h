@@ -135,7 +135,8 @@ int ut_driver_receipt(ut_driver *driver, uint32_t job, uint32_t back, ut_receipt
 int ut_driver_epoch(ut_driver *driver, uint32_t job, const ut_epoch *epoch);
 int ut_driver_hold(ut_driver *driver, uint32_t job, uint64_t op_seq, uint64_t until);
 int ut_driver_job_wishes(ut_driver *driver, uint32_t job, uint64_t *ret_next_op, uint16_t ret_option[UT_EPOCH_OPTIONS]);
-/* See ut_engine_peer_await, ut_engine_job_hold and ut_engine_job_place. */
+/* See ut_engine_peer_ask, ut_engine_peer_await, ut_engine_job_hold and ut_engine_job_place. */
+int ut_driver_peer_ask(ut_driver *driver, uint32_t job, uint32_t host);
 int ut_driver_peer_await(ut_driver *driver, uint32_t job, uint32_t host, uint32_t on);
 int ut_driver_job_hold(ut_driver *driver, uint32_t job);
 int ut_driver_job_place(ut_driver *driver, uint32_t job, uint64_t *ret_floor, uint32_t *ret_unsettled);

@@ -333,6 +333,35 @@ static void tail__is_where_no_more_may_fly(void)
     }
 }
 
+/* Feedbacks that came here from host 1. */
+static uint64_t heard_of_1(void)
+{
+    ut_peer_stats stats;
+    CHECK_EQ(ut_engine_peer_stats(engine, 0, 1, &stats), UT_OK);
+    return stats.feedbacks_heard + stats.feedbacks_beside;
+}
+
+/* An idle host says nothing by itself, and answers each question at once; one that is cut off does not. */
+static void ask__is_answered_without_an_op(void)
+{
+    world(2);
+    run(now + 2 * UT_SECOND); /* all is told */
+    for (unsigned turn = 0; turn < 4; turn++) {
+        const uint64_t before = heard_of_1();
+        run(now + 300 * UT_MS);
+        CHECK_EQ(heard_of_1() - before, 0);
+        CHECK_EQ(ut_engine_peer_ask(engine, 0, 1, now), UT_OK);
+        silent = turn == 3 ? 1u << 1 : 0;
+        run(now + 3 * UT_MS);
+        CHECK_EQ(heard_of_1() - before, turn != 3);
+    }
+    silent = 0;
+    CHECK_EQ(ut_engine_peer_ask(engine, 0, 0, now), UT_ERR_UNKNOWN);
+    CHECK_EQ(ut_engine_peer_ask(engine, 0, n, now), UT_ERR_UNKNOWN);
+    CHECK_EQ(ut_engine_peer_ask(engine, 1, 1, now), UT_ERR_UNKNOWN);
+    unplug_all();
+}
+
 int main(int argc, char **argv)
 {
     check_begin(argc, argv);
@@ -345,5 +374,6 @@ int main(int argc, char **argv)
     RUN(calm__news_waits_for_the_next_op);
     RUN(hurry__is_for_all_paths_and_for_what_must_arrive);
     RUN(tail__is_where_no_more_may_fly);
+    RUN(ask__is_answered_without_an_op);
     return check_end();
 }

@@ -23,7 +23,7 @@ from ultima.daemon.process.server import Daemon
     [
         (None, True),
         (FailedPrecondition("another life"), False),
-        (DeadlineExceeded("it does not know the job"), False),
+        (DeadlineExceeded("it does not know the job, or is very busy"), None),
         (Unavailable("it hangs up"), None),
     ],
 )
@@ -64,11 +64,15 @@ async def test_alive__nobody_can_be_asked(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 class Heard:
-    """What an engine's snapshot says of peers: bytes that grow as long as a test wants."""
+    """What an engine's snapshot says of peers: bytes that grow as long as a test wants, or with each question."""
 
     def __init__(self, daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.bytes, self.grows = 0, True
-        before = daemon.engine.snapshot
+        self.bytes, self.grows, self.answers = 0, True, False
+        before, ask = daemon.engine.snapshot, daemon.engine.peer_ask
+
+        def peer_ask(job: int, host: int) -> None:
+            ask(job, host)
+            self.bytes += 80 * self.answers
 
         def snapshot() -> object:
             now = before()
@@ -77,6 +81,7 @@ class Heard:
             return now
 
         monkeypatch.setattr(daemon.engine, "snapshot", snapshot)
+        monkeypatch.setattr(daemon.engine, "peer_ask", peer_ask)
 
 
 async def nobody(*_: object) -> None:
@@ -92,17 +97,33 @@ async def test_control_network_down__a_host_whose_datagrams_come_stays(
     heard, job, path = Heard(daemons[0], monkeypatch), engine(daemons[0]).jobs[0], engine(daemons[0]).path(0, 1)
     fellows = daemons[0].jobs.fellows
     monkeypatch.setattr(fellows.silence, "_stands", lambda place: False)
-    job.next_op_seq, job.floor = 5, 4  # an op is open
     place = daemons[0].jobs.all()[0].links[1].host.place  # type: ignore[index]
     fellows.lost(place, True)
     await asyncio.sleep(3 * vanishing.HEARD_SECONDS)
     assert path.up
     assert not job.epochs
-    heard.grows, job.floor = False, 5
+    assert path.asked == 0, "who speaks anyway is not asked"
+    heard.grows, heard.answers = False, True
     await asyncio.sleep(3 * vanishing.HEARD_SECONDS)
-    assert path.up, "no op is open in which it would say something"
-    job.floor = 4
-    await eventually(lambda: not path.up, "it says nothing in an op")
+    assert path.up and path.asked, "no op is open in which it would say something: it answers"
+    heard.answers = False
+    await eventually(lambda: not path.up, "it does not")
+
+
+async def test_a_busy_daemon__whose_engine_answers_stays(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    daemons = [await house.daemon() for _ in range(2)]
+    await house.job(daemons)
+    monkeypatch.setattr(vanishing, "SUSPECT_SECONDS", 0.05)
+    monkeypatch.setattr(vanishing, "alive", nobody)
+    heard, path = Heard(daemons[0], monkeypatch), engine(daemons[0]).path(0, 1)
+    heard.grows, heard.answers = False, True
+
+    def asked_twice() -> bool:
+        engine(daemons[0]).op_done(0, Status.PARTIAL)
+        return path.asked >= 2
+
+    await eventually(asked_twice, "it says nothing in ops")
+    assert path.up
 
 
 async def test_a_host_that_vanished__is_asked_when_ops_lack_its_data(

@@ -102,6 +102,9 @@ int ut_engine_peer_connect(ut_engine *engine, uint32_t job, uint32_t host, const
 void ut_engine_peers_blocked(ut_engine *engine, uint32_t job, uint64_t mask);
 /* |host| is known to be gone, or to begin anew: open ops stop waiting for it at once. */
 void ut_engine_peer_absent(ut_engine *engine, uint32_t job, uint32_t host, ut_ns now);
+/* Asks |host| for a sign of life, which it gives at once: a feedback, whatever its ops are at. Nobody is asked to whom
+ * there is no path. */
+int ut_engine_peer_ask(ut_engine *engine, uint32_t job, uint32_t host, ut_ns now);
 /* |host| has said that it goes and comes back. While it is awaited, reliable ops go on waiting for it although it is
  * absent, and go on when it is connected anew, which ends the waiting. Not |on|: it did not come in time, and is gone.
  * Other ops, and those of partial jobs, do not wait. */

@@ -36,6 +36,19 @@ static bool build_feedback(ut_engine *e, ut_job *j, uint32_t host, ut_ns now, ut
     return true;
 }
 
+int ut_engine_peer_ask(ut_engine *e, uint32_t job, uint32_t host, ut_ns now)
+{
+    ut_job *j = job < UT_JOBS_MAX ? e->job[job] : NULL;
+    if (!j || host >= j->config.hosts || host == j->config.self)
+        return UT_ERR_UNKNOWN;
+    if (j->conn[host].state == UT_CONN_UP) {
+        j->conn[host].say.ask = true;
+        ut_conn_speak_at(&j->conn[host], now);
+        e->stats.progress++;
+    }
+    return UT_OK;
+}
+
 bool ut_engine_output_feedback(ut_engine *e, ut_ns now, ut_burst *b)
 {
     for (uint32_t n = 0; n < UT_JOBS_MAX; n++) {
