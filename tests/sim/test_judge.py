@@ -225,7 +225,7 @@ def test_matrix__wrong_use_is_status_2(wrong: list[str]) -> None:
 
 @pytest.mark.parametrize(
     ("hosts", "rate_mbit", "apart_us"),
-    [(2, 1000, 20000), pytest.param(4, 1000, 40000, marks=pytest.mark.check), (4, 10000, 4000)],
+    [pytest.param(4, 1000, 40000, marks=pytest.mark.check), (4, 10000, 4000)],
 )
 def test_early__who_calls_first_need_not_wait_with_its_data(hosts: int, rate_mbit: int, apart_us: int) -> None:
     """Ranks call up to an eighth of an op apart. From the last call on it takes 1.01 to 1.03 of the wire's bound, but
@@ -278,8 +278,7 @@ def test_best_effort__brings_what_the_network_can_carry_in_its_time(hosts: int, 
     [
         *((2, 1000, 780_000, slower) for slower in (2, 10)),
         *((4, 10_000, 150_000, slower) for slower in (2, 10)),
-        (16, 10_000, 175_000, 2),
-        pytest.param(16, 10_000, 175_000, 10, marks=pytest.mark.check),
+        pytest.param(16, 10_000, 175_000, 2, marks=pytest.mark.check),
     ],
 )
 def test_best_effort__follows_a_network_that_becomes_slower(

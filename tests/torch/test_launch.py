@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plain script of `examples/` under torchrun and `ultima run`: on one host, on two, and after a rank has died."""
+"""The plain script of `examples/` under `ultima run` and torchrun: on one host, on two, and after a rank has died."""
 
 import os
 import re
@@ -66,16 +66,7 @@ def gloo_loss() -> float:
             rank.communicate()
 
 
-def test_torchrun__on_one_host(cluster: Cluster, gloo_loss: float) -> None:
-    environment = {"ULTIMA_SOCKET": str(cluster.sockets[0])}
-    output = run_it([*TORCHRUN, "--standalone", "--nproc-per-node", "2", SCRIPT], environment)
-    assert "rank 0 of 2" in output and "rank 1 of 2" in output
-    assert loss_of(output) == pytest.approx(gloo_loss, rel=0.02)
-    found = re.search(r"^(\d+) all-reduces, (\d+) of them complete", output, re.MULTILINE)
-    assert found is not None and int(found[1]) == int(found[2]) >= 200
-
-
-# `make test` has it without torch in test_cli_run.py, and with torch in the TrainJob of test_recipes.py.
+# `make test` has it without torch in test_cli_run.py.
 @pytest.mark.check
 def test_ultima_run__on_one_host_without_a_daemon(gloo_loss: float) -> None:
     output = run_it([*RUN, "--nproc-per-node", "2", "--", sys.executable, SCRIPT])
@@ -101,8 +92,8 @@ def on_both(lab: Lab, commands: list[list[str]], environments: list[Mapping[str,
     return outputs
 
 
-# `make test` has torchrun on one host above, torch's ranks on two daemons in tests/torch/backend, and ranks that a
-# launcher starts on two hosts below.
+# `make test` has ranks with torchrun's variables on two daemons in tests/torch/backend, where DDP trains as with
+# Gloo, and ranks that a launcher starts on two hosts below.
 @pytest.mark.check
 @pytest.mark.root
 def test_torchrun__on_two_hosts(lab: Lab, gloo_loss: float) -> None:
@@ -113,6 +104,8 @@ def test_torchrun__on_two_hosts(lab: Lab, gloo_loss: float) -> None:
         first, second = on_both(lab, commands, environments)
     assert "rank 0 of 2" in first and "rank 1 of 2" in second
     assert loss_of(first) == pytest.approx(gloo_loss, rel=0.02)
+    found = re.search(r"^(\d+) all-reduces, (\d+) of them complete", first, re.MULTILINE)
+    assert found is not None and int(found[1]) == int(found[2]) >= 200
 
 
 @pytest.mark.root
