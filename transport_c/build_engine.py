@@ -60,7 +60,8 @@ SOUND = [flag for flag in ("-fno-ipa-pure-const", "-fno-ipa-modref") if _taken_b
 COMPILE = ["-O3", "-std=gnu11", "-Wall", "-Wextra", "-pthread", "-UNDEBUG", "-fvisibility=hidden"]
 COMPILE += [*EXACT, *SOUND, *HARDEN_COMPILE, *ALIGN]
 
-HEADERS = ("core/account/join.h", "core/face/lanes.h", "udp/driver.h", "kernels/kernels.h", "kernels/sparse.h")
+HEADERS = ("core/account/join.h", "core/face/lanes.h", "udp/driver.h")
+HEADERS += ("kernels/kernels.h", "kernels/quant.h", "kernels/sparse.h")
 CDEFS = (HERE / "engine.cdef.h", HERE / "kernels.cdef.h")
 ffibuilder = FFI()
 for cdef in CDEFS:

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What Python sees of the kernels (kernels/kernels.h, kernels/sparse.h), as engine.cdef.h is for the engine.
+ * What Python sees of the kernels (kernels/kernels.h, kernels/sparse.h, kernels/quant.h), as engine.cdef.h is for the engine.
  */
 
 #define UT_BLOOM_HASHES_MAX ...
@@ -37,3 +37,21 @@ size_t ut_bloom_choose_words(size_t n, uint32_t m, uint32_t k);
 void ut_qsgd_encode(float *norms, uint32_t *codes, const float *values, size_t n, size_t bucket, unsigned bits,
                     uint32_t seed);
 void ut_qsgd_decode(float *values, const float *norms, const uint32_t *codes, size_t n, size_t bucket, unsigned bits);
+
+#define UT_QUANT_ELEMENTS_MAX ...
+uint32_t ut_quant_elements(unsigned form, uint32_t payload);
+uint32_t ut_quant_bytes(unsigned form, uint32_t elements);
+uint64_t ut_quant_key(uint64_t op_seq, unsigned stage, unsigned host, unsigned chunk, uint32_t slot);
+typedef struct ut_quant_rounding {
+    uint64_t key;
+    bool nearest;
+    float divisor;
+} ut_quant_rounding;
+typedef struct ut_quant_told {
+    uint32_t nonfinite;
+    double error;
+} ut_quant_told;
+uint32_t ut_quant_encode(unsigned form, uint8_t *out, const float *x, float *residual, uint32_t n,
+                         const ut_quant_rounding *r, ut_quant_told *told);
+bool ut_quant_takes(unsigned form, const uint8_t *slot, uint32_t length, uint32_t n);
+void ut_quant_decode(unsigned form, float *out, const uint8_t *slot, uint32_t n);
