@@ -32,7 +32,7 @@ from ultima.torch.hooks.bucket_options import BucketOptions, Policy
 from ultima.torch.hooks.loss_budget import BucketKey, LossBudget
 from ultima.torch.hooks.parts import Part, covered
 from ultima.torch.hooks.state import HookState, HookSummary
-from ultima.torch.sparse.choice import Choice
+from ultima.torch.sparse.choice import Ways
 from ultima.torch.sparse.memory import Chosen, Floats, Memories
 
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
@@ -141,14 +141,13 @@ class SparseState(HookState):
             raise InvalidArgument("values", values, ", ".join(FORMS))
         rules = Feedback(0, ratio, momentum=momentum, choose=choose, warmup_steps=warmup_steps)
         self._memories = Memories(rules, dense_below, values)
-        self._form, self._start_step, self._auto, self._momentum = values, start_step, bool(auto), momentum
-        self._choices: dict[BucketKey, Choice] = {}
-        self._times: dict[BucketKey, list[float]] = {}
+        self._form, self._start_step, self._momentum = values, start_step, momentum
+        self._ways = Ways(("dense", "sparse"), bool(auto))
         self._went: list[_Went] = []
         self._summary = SparseSummary()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_went": [], "_times": {}}
+        return {**super().__getstate__(), "_went": []}
 
     def name_parameters(self, model: torch.nn.Module) -> None:
         """Has the memories named as the parameters are in |model|, in the place of numbers: then a state that was saved
@@ -216,7 +215,7 @@ class SparseState(HookState):
             return False
         if self._memories.steps(parts) < self._start_step:
             return False
-        return not self._auto or self._choices.setdefault(key, Choice()).sparse()
+        return not self._ways.auto or self._ways.choice(key).way() == "sparse"
 
     def _start_whole(
         self,
@@ -276,19 +275,16 @@ class SparseState(HookState):
                 self._summary.sparse_s += seconds
             else:
                 self._summary.dense_s += seconds
-            if self._auto:
-                times = self._times.setdefault(each.key, [0.0, 0.0, 0.0])
-                times[:] = times[0] + 1, times[1] + each.sparse, times[2] + seconds
+            self._ways.ended(each.key, "sparse" if each.sparse else "dense", seconds)
 
     def _exchanges(self) -> bool:
-        return self._auto or super()._exchanges()
+        return self._ways.auto or super()._exchanges()
 
     def _facts(self, key: BucketKey) -> tuple[float, ...]:
-        return tuple(self._times.pop(key, (0.0, 0.0, 0.0))) if self._auto else ()
+        return self._ways.facts(key)
 
     def _learn(self, key: BucketKey, sums: Sequence[float]) -> None:
-        if sums and sums[0]:
-            self._choices.setdefault(key, Choice()).took(sums[1] > 0, sums[2] / sums[0])
+        self._ways.learn(key, sums)
 
 
 def sparse_hook(state: SparseState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:

@@ -291,31 +291,31 @@ def test_step_ok__counts_sparse_buckets() -> None:
 
 
 def settled(dense_s: float, sparse_s: float) -> Choice:
-    choice = Choice()
+    choice = Choice(("dense", "sparse"))
     for _ in range(2 * PROBES):
-        way = choice.sparse()
-        choice.took(way, sparse_s if way else dense_s)
+        way = choice.way()
+        choice.took(way, sparse_s if way == "sparse" else dense_s)
     return choice
 
 
 def test_choice__measures_both_and_takes_the_faster() -> None:
-    assert settled(2.0, 1.0).sparse() and not settled(1.0, 2.0).sparse()
-    assert not settled(1.0, 1.0).sparse(), "dense where it makes no difference"
-    choice = Choice()
-    ways = []
-    for _ in range(2 * PROBES):
-        ways.append(choice.sparse())
-        choice.took(ways[-1], 9.0 if len(ways) in (1, PROBES + 1) else 1.0 + ways[-1])
-    assert ways == [False] * PROBES + [True] * PROBES
-    assert (choice.seconds(False), choice.seconds(True)) == (1.0, 2.0), "first ones do not count"
+    assert settled(2.0, 1.0).way() == "sparse" and settled(1.0, 2.0).way() == "dense"
+    assert settled(1.0, 1.0).way() == "dense", "dense where it makes no difference"
+    choice, names = Choice(("dense", "half", "sparse")), []
+    for _ in range(3 * PROBES):
+        names.append(choice.way())
+        first = len(names) % PROBES == 1
+        choice.took(names[-1], 9.0 if first else {"dense": 2.0, "half": 1.0, "sparse": 3.0}[names[-1]])
+    assert names == ["dense"] * PROBES + ["half"] * PROBES + ["sparse"] * PROBES and choice.way() == "half"
+    assert (choice.seconds("dense"), choice.seconds("sparse")) == (2.0, 3.0), "first ones do not count"
 
 
 def test_choice__looks_again_and_changes_its_mind() -> None:
     choice = settled(1.0, 2.0)
     ways = []
     for number in range(3 * AGAIN):
-        ways.append(choice.sparse())
-        choice.took(ways[-1], (0.5 if number > 100 else 2.0) if ways[-1] else 1.0)
+        ways.append(choice.way() == "sparse")
+        choice.took(choice.way(), (0.5 if number > 100 else 2.0) if ways[-1] else 1.0)
     first = ways.index(True)
     assert not any(ways[:AGAIN]) and first <= AGAIN + 1 and all(ways[first + PROBES : 2 * AGAIN - KEPT])
     assert 3 * AGAIN - sum(ways) < AGAIN + 3 * PROBES
@@ -342,8 +342,8 @@ def test_auto__is_alike_on_all_ranks() -> None:
             assert went[0] == went[1]
             ways.append(went[0])
         assert ways[: 2 * PROBES] == [0] * PROBES + [1] * PROBES
-        (one,), (two,) = (state._choices.values() for state in states)
-        assert one.seconds(False) == two.seconds(False) and one.seconds(True) == two.seconds(True)
+        (one,), (two,) = (state._ways._choices.values() for state in states)
+        assert all(one.seconds(way) == two.seconds(way) for way in ("dense", "sparse"))
 
 
 @pytest.mark.parametrize(
