@@ -125,6 +125,7 @@ class TlsOptions(_Section):
     certificate: str = Field("", description="PEM file: this node's certificate, and those that lead to the authority")
     key: str = Field("", description="PEM file: the certificate's key; others may not read it")
     authority: str = Field("", description="PEM file: the authorities whose certificates are believed")
+    withdrawn: str = Field("", description="file: the nodes that the authority has withdrawn; empty: none")
     job_secret: str = Field("", description="instead: file with the secret of the one job that the daemon serves")
     node: str = Field("", description="with job_secret: this node's name; empty: the host's")
 
@@ -286,6 +287,8 @@ class DaemonConfig(_Section):
         if files and len(files) < len(FILES):
             missing = next(name for name in FILES if name not in files)
             raise ValueError(f"tls.{files[0]} = {getattr(tls, files[0])!r}: needs tls.{missing} as well")
+        if tls.withdrawn and not files:
+            raise ValueError(f"tls.withdrawn = {tls.withdrawn!r}: allowed only with tls.certificate")
         if tls.node and not tls.job_secret:
             raise ValueError(f"tls.node = {tls.node!r}: allowed only with tls.job_secret; a certificate names its node")
         if self.bind and not self.insecure and not given:

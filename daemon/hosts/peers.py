@@ -262,6 +262,9 @@ class Peers(Watching):
             self._later(self._channels.pop(place)[1].close(CLOSE_SECONDS), "close channel")
 
     def _channel(self, place: Place, message_bytes_max: int = MESSAGE_BYTES_MAX) -> grpc.aio.Channel:
+        """A connection to one node. Raises PermissionDenied for a node that was withdrawn."""
+        if self._trust is not None:
+            self._trust.check_node(place.node)
         own = dict(CLIENT_OPTIONS)
         own["grpc.keepalive_timeout_ms"] = max(KEEPALIVE_TIMEOUT_MS, round(1000 * exchange(self.round_trip(place))))
         own["grpc.max_receive_message_length"] = message_bytes_max

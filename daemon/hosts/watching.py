@@ -20,7 +20,7 @@ import grpc
 import grpc.aio
 
 from ultima.daemon.base.calls import messages
-from ultima.daemon.base.errors import Refused, Unavailable, said
+from ultima.daemon.base.errors import Refused, said
 from ultima.daemon.base.waiting import spawn
 from ultima.daemon.hosts.distance import RoundTrip, connection, exchange
 from ultima.daemon.hosts.host import Place
@@ -216,7 +216,7 @@ class Watching:
         except grpc.aio.AioRpcError as error:
             trouble = None if stands else await self._trouble(place, error)
             return str(trouble or said(error))
-        except Unavailable as error:
+        except Refused as error:
             return str(error)
         except Exception:  # our own mistake, but a peer that nobody watches would be worse
             log.exception("watch failed place=%s", place)

@@ -55,6 +55,7 @@ class Fellows:
         self._grpc_port = 0
         self._peers: Peers | None = None
         self._closing = False
+        self._withdrawn = frozenset[str]()
         self.violations: Counter[str] = Counter()
         """How often packets broke the protocol, by the address of the host in whose name they came."""
         self.returning = Returning(engine)
@@ -289,6 +290,17 @@ class Fellows:
             log.error("engine refused job=%s host=%d reason=%s", job.name, index, error)
             return None
 
+    def part_with(self, nodes: frozenset[str]) -> None:
+        """These nodes are withdrawn from now on, and no others: the jobs here go on without their hosts at once."""
+        self._withdrawn = nodes
+        self._watchers.part_with(nodes)
+        for job in list(self._jobs.values()):
+            for link in list(job.links.values()) if job.links is not None else []:
+                if link.host.node in nodes:
+                    self._coordinator.place_lost(link.host.place)
+                    self._host_absent(job, link.host.index, f"node {link.host.node!r} was withdrawn")
+        self.watch()
+
     # ---- who is watched ----
 
     def review(self, job: Job) -> None:
@@ -316,6 +328,7 @@ class Fellows:
                 own.add(job.own.place)
                 places |= {link.host.place for link in job.links.values()}
                 answered |= {link.host.place for link in job.links.values() if link.up()}
+        places = {place for place in places if place.node not in self._withdrawn}
         self._peers.watch(set() if self._closing else places - own, answered)
 
     def _watch_anew(self, place: Place) -> None:

@@ -81,6 +81,13 @@ class Watchers:
             if job.sees(watcher.place):
                 watcher.put(news)
 
+    def part_with(self, nodes: Iterable[str]) -> None:
+        """Ends the streams to these nodes."""
+        gone = set(nodes)
+        for watcher in self._watchers:
+            if watcher.place.node in gone:
+                watcher.put(None)
+
     def close(self) -> None:
         """Ends all streams, after what was told."""
         self._closed = True

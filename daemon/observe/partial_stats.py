@@ -23,7 +23,7 @@ from statistics import fmean, median
 from typing import Any
 
 from ultima.daemon.engine.engine import Status
-from ultima.v1 import admin_pb2, types_pb2
+from ultima.v1 import admin_pb2, partial_pb2, types_pb2
 
 WINDOW_OPS = 256
 JUDGED_FROM = 20
@@ -130,7 +130,7 @@ class PartialStats:
                 return ranks[0]
         return NOBODY
 
-    def _rows(self) -> list[admin_pb2.RankStatus]:
+    def _rows(self) -> list[partial_pb2.RankStatus]:
         rows, steps = [], self._steps()
         for host, ranks in enumerate(self._ranks):
             initiated = sum(op.initiator == host for op in self._ops)
@@ -138,7 +138,7 @@ class PartialStats:
                 fresh = [op.op_seq for op in self._ops if op.fresh[host] >> place & 1]
                 stale = [op.op_seq for op in self._ops if op.stale[host] >> place & 1]
                 rows.append(
-                    admin_pb2.RankStatus(
+                    partial_pb2.RankStatus(
                         rank=rank,
                         fresh_count=len(fresh),
                         stale_count=len(stale),
@@ -171,7 +171,7 @@ def awaited_host(raw: Any, hosts: int) -> int:
     return last if 2000 * alone_us > raw.elapsed_ns else NOBODY
 
 
-def straggler(rows: Sequence[admin_pb2.RankStatus]) -> int:
+def straggler(rows: Sequence[partial_pb2.RankStatus]) -> int:
     """The rank that holds the others up or would, -1 for none; see the module. Of several alike the lowest."""
     for count in (
         {row.rank: row.fresh_count + row.stale_count for row in rows},

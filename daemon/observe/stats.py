@@ -77,7 +77,7 @@ class ProbeStats:
         return int(statistics.median(self._took_ns)) // 1000 if self._took_ns else 0
 
     def values(self) -> dict[str, int]:
-        """By the names of ProbeStatus in admin.proto."""
+        """By the names of ProbeStatus in partial.proto."""
         names = ("sent", "ready", "expired", "gone", "denied", "redrawn", "timed_out", "decided")
         counts = {f"{name}_count": int(getattr(self, name)) for name in names}
         return counts | {"decision_p50_us": self.decision_p50_us}

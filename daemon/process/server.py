@@ -277,6 +277,8 @@ class Daemon:
         if config.bind:
             self._tasks.append(spawn(self.hearing.run(), "hearing"))
         if self.trust is not None:
+            self.trust.on_withdrawn = self._part_with
+            fellows.part_with(self.trust.identity.withdrawn)
             self._tasks.append(spawn(look_for_ever(self.trust), "certificates"))
         self._note("daemon_started", f"ultimad {self.version} is ready, pid {os.getpid()}")
         self.keeper.start()
@@ -403,6 +405,12 @@ class Daemon:
             self._note("udp_blocked", job.ailment.text, job.name, "error")
         else:
             self._note("udp_open", f"UDP gets through again in job {job.name}", job.name)
+
+    def _part_with(self, nodes: frozenset[str]) -> None:
+        """The authority has withdrawn these nodes, and no others."""
+        told = ", ".join(sorted(nodes)) or "none"
+        self._note("nodes_withdrawn", f"nodes that the authority has withdrawn: {told}", level="warning")
+        self.jobs.fellows.part_with(nodes)
 
     def _note(self, kind: str, text: str, job: str = "", level: str = "info") -> None:
         self.jobs.recorder.events.note(kind, text, job, level)

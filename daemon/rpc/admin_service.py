@@ -26,7 +26,7 @@ from ultima.daemon.rpc.history_calls import ReadOps
 from ultima.daemon.rpc.operator_calls import AskCluster, OperatorCalls
 from ultima.daemon.trainers.users import METADATA_KEY, Tokens, check_manage, may_manage
 from ultima.daemon.trust.trust import Trust
-from ultima.v1 import admin_pb2
+from ultima.v1 import admin_pb2, partial_pb2
 
 # generated: ut_peer_stats (schema/)
 COUNTS = (
@@ -195,7 +195,7 @@ def job_status(job: Job, engine: HostEngine, now: HostSnapshot) -> admin_pb2.Job
         job.partial.fill(status)
         controller = controller_of(job, now)
         status.controller_host = NOBODY if controller is None else controller.index
-        status.probes.CopyFrom(admin_pb2.ProbeStatus(**job.probes.values()))
+        status.probes.CopyFrom(partial_pb2.ProbeStatus(**job.probes.values()))
     if (latest := job.latest(engine, now)) is not None:
         host, late = latest
         status.late_host, status.late_us, status.late_of_us = host.index, late.late_us, late.took_us

@@ -12,7 +12,7 @@ import ssl
 from dataclasses import dataclass
 from typing import Any
 
-from ultima.daemon.base.errors import FailedPrecondition, Refused, Unavailable
+from ultima.daemon.base.errors import FailedPrecondition, PermissionDenied, Refused, Unavailable
 from ultima.daemon.trust.trust import Trust
 from ultima.v1.nodes import dns_of, node_of
 
@@ -63,6 +63,10 @@ async def who_answers(address: str, port: int, trust: Trust, seconds: float = SE
         return Answerer(
             "", FailedPrecondition(f"node {found[1]!r} there is of cluster {found[0]!r}, this one of {trust.cluster!r}")
         )
+    try:
+        trust.check_node(found[1])
+    except PermissionDenied as error:
+        return Answerer("", error)
     return Answerer(found[1])
 
 

@@ -19,12 +19,14 @@ from ultima.daemon.trust.identity import Identity, Life, shown_time
 from ultima.v1 import secrets
 from ultima.v1.certificates import certificate_pem
 from ultima.v1.nodes import dns_of, node_of
+from ultima.v1.withdrawn import Withdrawn, read
 
 CHAIN_MAX = 4  # certificates between a node's own and its authority
 
 
-def from_files(certificate: Path, key: Path, authority: Path, now: float) -> Identity:
-    """The identity in three files. Raises StartupError, with one sentence."""
+def from_files(certificate: Path, key: Path, authority: Path, now: float, withdrawn: Path | None = None) -> Identity:
+    """The identity in three files, and in a fourth the nodes that were withdrawn. Raises StartupError, with one
+    sentence."""
     chain = _certificates("tls.certificate", certificate)
     private = _key("tls.key", key)
     authorities = _certificates("tls.authority", authority)
@@ -44,6 +46,7 @@ def from_files(certificate: Path, key: Path, authority: Path, now: float) -> Ide
     again = f"issue a new one: ultima ca issue {node}"
     _check_life("tls.certificate", certificate, own, now, again)
     _check_life("tls.authority", authority, issuer, now, "make a new one: ultima ca init")
+    gone = _withdrawn(withdrawn, cluster, authorities) if withdrawn is not None else Withdrawn()
     return Identity(
         cluster=cluster,
         node=node,
@@ -54,6 +57,8 @@ def from_files(certificate: Path, key: Path, authority: Path, now: float) -> Ide
         authorities=b"".join(map(certificate_pem, authorities)),
         life=life_of(own),
         authority_life=life_of(issuer),
+        withdrawn=gone.nodes,
+        withdrawn_number=gone.number,
     )
 
 
@@ -71,6 +76,13 @@ def _read(name: str, path: Path) -> bytes:
             f"{name} = {str(path)!r}: cannot be read: {error.strerror}: check the path, and that uid {os.geteuid()}, "
             "which this daemon runs as, may read it"
         ) from None
+
+
+def _withdrawn(path: Path, cluster: str, authorities: Sequence[x509.Certificate]) -> Withdrawn:
+    try:
+        return read(_read("tls.withdrawn", path), cluster, authorities)
+    except ValueError as error:
+        raise StartupError(f"tls.withdrawn = {str(path)!r}: {error}") from None
 
 
 def _certificates(name: str, path: Path) -> list[x509.Certificate]:

@@ -43,6 +43,7 @@ def caller_node(context: Any, trust: Trust | None) -> str:
         raise PermissionDenied("the caller's certificate names no node: allowed: those that `ultima ca issue` makes")
     if found[0] != trust.cluster:
         raise PermissionDenied(f"node {found[1]!r} is of cluster {found[0]!r}: allowed: nodes of {trust.cluster!r}")
+    trust.check_node(found[1])
     return found[1]
 
 

@@ -38,6 +38,10 @@ class Identity:
     life: Life
     authority_life: Life
     """Of the authority that this certificate leads to."""
+    withdrawn: frozenset[str] = frozenset()
+    """Nodes with which nobody is to talk, whatever certificates they show."""
+    withdrawn_number: int = 0
+    """Of that list; a later one has a higher number."""
 
 
 def shown_time(seconds: float) -> str:

@@ -19,7 +19,7 @@ from pathlib import Path
 import grpc
 
 from ultima.daemon.base.config import DaemonConfig, TlsOptions
-from ultima.daemon.base.errors import StartupError
+from ultima.daemon.base.errors import PermissionDenied, StartupError
 from ultima.daemon.trust import job_secret
 from ultima.daemon.trust.identity import Identity, shown_time
 from ultima.v1 import admin_pb2, secrets
@@ -52,6 +52,13 @@ class Trust:
         self._served = 0
         self._wrong, self._wrong_since, self._told = "", 0.0, ""
         self._channel: tuple[int, grpc.ChannelCredentials] | None = None
+        self.on_withdrawn: Callable[[frozenset[str]], None] = lambda nodes: None
+        """Is told of a new list of withdrawn nodes."""
+
+    def check_node(self, node: str) -> None:
+        """Raises PermissionDenied for a node that the authority has withdrawn."""
+        if node in self.identity.withdrawn:
+            raise PermissionDenied(f"node {node!r} was withdrawn by the authority of cluster {self.cluster!r}")
 
     @property
     def node(self) -> str:
@@ -78,6 +85,8 @@ class Trust:
         identity = self.identity
         if self._wrong and now - self._wrong_since >= SETTLE_SECONDS:
             return f"new certificates are not used: {self._wrong}"
+        if identity.node in identity.withdrawn:
+            return f"node {identity.node!r} was withdrawn: other nodes refuse it; stop it, or give it another name"
         for what, life in (("authority", identity.authority_life), ("certificate", identity.life)):
             if life.ends_soon(now):
                 when = "expired on" if now >= life.end else "expires on"
@@ -127,6 +136,11 @@ class Trust:
                     f"tls.certificate: is of node {fresh.node!r} in cluster {fresh.cluster!r}, this daemon is "
                     f"{self.node!r} in {self.cluster!r}: restart it to give it another name"
                 )
+            if fresh.withdrawn_number < self.identity.withdrawn_number:
+                raise StartupError(
+                    f"tls.withdrawn: is list {fresh.withdrawn_number}, older than list "
+                    f"{self.identity.withdrawn_number}, which stays in force: give the newest one"
+                )
         except StartupError as error:
             if not self._wrong:
                 self._wrong_since = now
@@ -136,9 +150,13 @@ class Trust:
         self._wrong, self._seen = "", seen
         if fresh == self.identity:
             return
-        self.identity = fresh
+        former, self.identity = self.identity, fresh
         self.version += 1
-        log.info("new certificate node=%s not_after=%s", fresh.node, shown_time(fresh.life.end))
+        if (fresh.certificate, fresh.authorities) != (former.certificate, former.authorities):
+            log.info("new certificate node=%s not_after=%s", fresh.node, shown_time(fresh.life.end))
+        if fresh.withdrawn != former.withdrawn:
+            log.warning("withdrawn nodes list=%d nodes=%s", fresh.withdrawn_number, ",".join(sorted(fresh.withdrawn)))
+            self.on_withdrawn(fresh.withdrawn)
 
     def _server(self) -> grpc.ServerCertificateConfiguration:
         one = self.identity
@@ -171,11 +189,12 @@ def trust_of(config: DaemonConfig) -> Trust | None:
     from ultima.daemon.trust.files import from_files  # not loaded where nobody needs it
 
     paths = Path(tls.certificate), Path(tls.key), Path(tls.authority)
+    withdrawn = Path(tls.withdrawn) if tls.withdrawn else None
 
     def stamp(now: float) -> object:
-        return [_stamp(path) for path in paths]
+        return [_stamp(path) for path in (*paths, *([withdrawn] if withdrawn is not None else []))]
 
-    return Trust("certificates", lambda now: from_files(*paths, now), stamp)
+    return Trust("certificates", lambda now: from_files(*paths, now, withdrawn), stamp)
 
 
 def _by_secret(tls: TlsOptions) -> Trust:

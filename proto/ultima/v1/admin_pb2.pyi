@@ -14,6 +14,7 @@ import google.protobuf.internal.enum_type_wrapper
 import google.protobuf.message
 import sys
 import typing
+import ultima.v1.partial_pb2
 import ultima.v1.records_pb2
 import ultima.v1.types_pb2
 
@@ -540,11 +541,11 @@ class JobStatus(google.protobuf.message.Message):
         """In force here, every field set; none while the job forms."""
 
     @property
-    def ranks(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___RankStatus]:
+    def ranks(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[ultima.v1.partial_pb2.RankStatus]:
         """Partial jobs: how each rank took part in the newest ops, by rank. Empty in others."""
 
     @property
-    def probes(self) -> Global___ProbeStatus:
+    def probes(self) -> ultima.v1.partial_pb2.ProbeStatus:
         """What the answering daemon has asked as the controller of a partial job; all 0 if it never was the controller."""
 
     @property
@@ -552,7 +553,7 @@ class JobStatus(google.protobuf.message.Message):
         """What ails the job, as far as this daemon has found out and the others have told it."""
 
     @property
-    def coded(self) -> Global___CodedStatus:
+    def coded(self) -> ultima.v1.partial_pb2.CodedStatus:
         """Of coded jobs alone."""
 
     def __init__(
@@ -576,20 +577,20 @@ class JobStatus(google.protobuf.message.Message):
         lanes: builtins.int = ...,
         ops_diverged_count: builtins.int = ...,
         last_diverged_op_seq: builtins.int = ...,
-        ranks: collections.abc.Iterable[Global___RankStatus] | None = ...,
+        ranks: collections.abc.Iterable[ultima.v1.partial_pb2.RankStatus] | None = ...,
         partial_ops: builtins.int = ...,
         included_mean: builtins.float = ...,
         waited_p50_us: builtins.int = ...,
         straggler_rank: builtins.int = ...,
         controller_host: builtins.int = ...,
-        probes: Global___ProbeStatus | None = ...,
+        probes: ultima.v1.partial_pb2.ProbeStatus | None = ...,
         ailments: collections.abc.Iterable[Global___Ailment] | None = ...,
         waiting_for: builtins.str = ...,
         world_size_asked: builtins.int = ...,
         late_host: builtins.int = ...,
         late_us: builtins.int = ...,
         late_of_us: builtins.int = ...,
-        coded: Global___CodedStatus | None = ...,
+        coded: ultima.v1.partial_pb2.CodedStatus | None = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["coded", b"coded", "options", b"options", "probes", b"probes"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
@@ -597,43 +598,6 @@ class JobStatus(google.protobuf.message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___JobStatus: typing_extensions.TypeAlias = JobStatus
-
-@typing.final
-class CodedStatus(google.protobuf.message.Message):
-    """The newest steps of a coded job that ended with a result here, `partial_ops` of them."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    EXACT_COUNT_FIELD_NUMBER: builtins.int
-    LATE_COUNT_FIELD_NUMBER: builtins.int
-    UNUSED_COUNT_FIELD_NUMBER: builtins.int
-    USED_BYTES_FIELD_NUMBER: builtins.int
-    REDUNDANT_BYTES_FIELD_NUMBER: builtins.int
-    RESIDUAL_MAX_FIELD_NUMBER: builtins.int
-    exact_count: builtins.int
-    """Steps whose sum was the exact one over all data."""
-    late_count: builtins.int
-    """Steps that did not wait for some rank that was there, and steps in which this host did not need what some rank gave."""
-    unused_count: builtins.int
-    used_bytes: builtins.int
-    """Bytes that came and went into a result or its sum, and those that came although another rank's were there."""
-    redundant_bytes: builtins.int
-    residual_max: builtins.float
-    """Of the least exact step; 0 if all were exact."""
-    def __init__(
-        self,
-        *,
-        exact_count: builtins.int = ...,
-        late_count: builtins.int = ...,
-        unused_count: builtins.int = ...,
-        used_bytes: builtins.int = ...,
-        redundant_bytes: builtins.int = ...,
-        residual_max: builtins.float = ...,
-    ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["exact_count", b"exact_count", "late_count", b"late_count", "redundant_bytes", b"redundant_bytes", "residual_max", b"residual_max", "unused_count", b"unused_count", "used_bytes", b"used_bytes"]
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-
-Global___CodedStatus: typing_extensions.TypeAlias = CodedStatus
 
 @typing.final
 class Ailment(google.protobuf.message.Message):
@@ -846,101 +810,6 @@ class Check(google.protobuf.message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___Check: typing_extensions.TypeAlias = Check
-
-@typing.final
-class ProbeStatus(google.protobuf.message.Message):
-    """The probes of one controller since the job began on its host. sent = ready + expired + gone + those that are open."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    SENT_COUNT_FIELD_NUMBER: builtins.int
-    READY_COUNT_FIELD_NUMBER: builtins.int
-    EXPIRED_COUNT_FIELD_NUMBER: builtins.int
-    GONE_COUNT_FIELD_NUMBER: builtins.int
-    DENIED_COUNT_FIELD_NUMBER: builtins.int
-    REDRAWN_COUNT_FIELD_NUMBER: builtins.int
-    TIMED_OUT_COUNT_FIELD_NUMBER: builtins.int
-    DECIDED_COUNT_FIELD_NUMBER: builtins.int
-    DECISION_P50_US_FIELD_NUMBER: builtins.int
-    sent_count: builtins.int
-    """Ranks that were asked, those of the controller's own host included, though asking them takes no call."""
-    ready_count: builtins.int
-    expired_count: builtins.int
-    """Probes for an op that had started by then, or that were taken back unanswered."""
-    gone_count: builtins.int
-    """The rank was not alive, or its host could not be asked."""
-    denied_count: builtins.int
-    """Ranks that were said to be ready, but whose host would not start the op."""
-    redrawn_count: builtins.int
-    """Ranks that were drawn beyond the first q of an op."""
-    timed_out_count: builtins.int
-    """Draws of which no rank was ready in time."""
-    decided_count: builtins.int
-    """Ops for which the controller found an initiator."""
-    decision_p50_us: builtins.int
-    """Median time of a decision in microseconds, from when the op's turn came, waiting for the ranks included."""
-    def __init__(
-        self,
-        *,
-        sent_count: builtins.int = ...,
-        ready_count: builtins.int = ...,
-        expired_count: builtins.int = ...,
-        gone_count: builtins.int = ...,
-        denied_count: builtins.int = ...,
-        redrawn_count: builtins.int = ...,
-        timed_out_count: builtins.int = ...,
-        decided_count: builtins.int = ...,
-        decision_p50_us: builtins.int = ...,
-    ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["decided_count", b"decided_count", "decision_p50_us", b"decision_p50_us", "denied_count", b"denied_count", "expired_count", b"expired_count", "gone_count", b"gone_count", "ready_count", b"ready_count", "redrawn_count", b"redrawn_count", "sent_count", b"sent_count", "timed_out_count", b"timed_out_count"]
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-
-Global___ProbeStatus: typing_extensions.TypeAlias = ProbeStatus
-
-@typing.final
-class RankStatus(google.protobuf.message.Message):
-    """One rank of a partial job, over the newest ops as the answering host saw them."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    RANK_FIELD_NUMBER: builtins.int
-    FRESH_COUNT_FIELD_NUMBER: builtins.int
-    STALE_COUNT_FIELD_NUMBER: builtins.int
-    NULL_COUNT_FIELD_NUMBER: builtins.int
-    INITIATED_COUNT_FIELD_NUMBER: builtins.int
-    LAST_OP_SEQ_FIELD_NUMBER: builtins.int
-    LATE_COUNT_FIELD_NUMBER: builtins.int
-    UNUSED_COUNT_FIELD_NUMBER: builtins.int
-    rank: builtins.int
-    fresh_count: builtins.int
-    """Number of ops in which what the rank gave was fresh; was stale; and in which it gave nothing."""
-    stale_count: builtins.int
-    null_count: builtins.int
-    initiated_count: builtins.int
-    """Ops that its host started."""
-    last_op_seq: builtins.int
-    """Newest op that the rank was in; -1 for none."""
-    late_count: builtins.int
-    """Coded jobs: steps that did not wait for it, though it was there; and steps to which it gave what this host did not
-    need.
-    """
-    unused_count: builtins.int
-    def __init__(
-        self,
-        *,
-        rank: builtins.int = ...,
-        fresh_count: builtins.int = ...,
-        stale_count: builtins.int = ...,
-        null_count: builtins.int = ...,
-        initiated_count: builtins.int = ...,
-        last_op_seq: builtins.int = ...,
-        late_count: builtins.int = ...,
-        unused_count: builtins.int = ...,
-    ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["fresh_count", b"fresh_count", "initiated_count", b"initiated_count", "last_op_seq", b"last_op_seq", "late_count", b"late_count", "null_count", b"null_count", "rank", b"rank", "stale_count", b"stale_count", "unused_count", b"unused_count"]
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-
-Global___RankStatus: typing_extensions.TypeAlias = RankStatus
 
 @typing.final
 class JobHostStatus(google.protobuf.message.Message):

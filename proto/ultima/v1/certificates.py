@@ -18,6 +18,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from ultima.v1.nodes import dns_of, uri_of
 
 Key = ec.EllipticCurvePrivateKey
+PublicKey = ec.EllipticCurvePublicKey
 Time = datetime.datetime
 
 
@@ -45,19 +46,45 @@ def authority(key: Key, cluster: str, begin: Time, end: Time) -> x509.Certificat
 
 
 def leaf(
-    signer: Key, issuer: x509.Certificate, cluster: str, node: str, key: Key, begin: Time, end: Time
+    signer: Key, issuer: x509.Certificate, cluster: str, node: str, key: Key | PublicKey, begin: Time, end: Time
 ) -> x509.Certificate:
-    """The certificate of a node with the private key `key`."""
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, node)])
+    """The certificate of a node with the key `key`, of which the public half is enough."""
     names = [x509.UniformResourceIdentifier(uri_of(cluster, node)), x509.DNSName(dns_of(cluster, node))]
+    public = key.public_key() if isinstance(key, ec.EllipticCurvePrivateKey) else key
+    return _leaf(signer, issuer, node, names, public, begin, end)
+
+
+def enrolment_leaf(
+    signer: Key, issuer: x509.Certificate, cluster: str, key: Key, begin: Time, end: Time
+) -> x509.Certificate:
+    """The certificate of the server at which hosts enrol. It names no node, so no daemon takes it for one."""
+    name = enrolment_name(cluster)
+    return _leaf(signer, issuer, name, [x509.DNSName(name)], key.public_key(), begin, end)
+
+
+def enrolment_name(cluster: str) -> str:
+    """The name that the server at which hosts enrol must show. No node can have it: a node is one label."""
+    return f"enrolment.authority.{cluster}.ultima"
+
+
+def _leaf(
+    signer: Key,
+    issuer: x509.Certificate,
+    subject: str,
+    names: list[x509.GeneralName],
+    key: PublicKey,
+    begin: Time,
+    end: Time,
+) -> x509.Certificate:
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, subject[:64])])
     uses = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
     return (
-        _builder(name, issuer.subject, key.public_key(), begin, end)
+        _builder(name, issuer.subject, key, begin, end)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(signs_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage(uses), critical=False)
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
         .sign(signer, hashes.SHA256())
     )
@@ -66,6 +93,11 @@ def leaf(
 def certificate_pem(certificate: x509.Certificate) -> bytes:
     """As a file holds it."""
     return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def request_pem(request: x509.CertificateSigningRequest) -> bytes:
+    """As it travels."""
+    return request.public_bytes(serialization.Encoding.PEM)
 
 
 def key_pem(key: Key) -> bytes:

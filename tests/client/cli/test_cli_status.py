@@ -19,7 +19,7 @@ from ultima.admin.calls import get_status
 from ultima.base.errors import DaemonUnavailable, ProtocolError
 from ultima.cli import main, status
 from ultima.settings.options import policy_text
-from ultima.v1 import admin_pb2, admin_pb2_grpc, types_pb2
+from ultima.v1 import admin_pb2, admin_pb2_grpc, partial_pb2, types_pb2
 
 runner = CliRunner()
 
@@ -256,7 +256,7 @@ def test_status__of_a_coded_job_says_how_exact_it_was_and_what_it_did_without() 
     answer = a_partial_job(policy="POLICY_CODED", stragglers=1)
     job = answer.jobs[0]
     job.coded.MergeFrom(
-        admin_pb2.CodedStatus(
+        partial_pb2.CodedStatus(
             exact_count=198, late_count=175, unused_count=40, used_bytes=3 << 20, residual_max=1.41421
         )
     )

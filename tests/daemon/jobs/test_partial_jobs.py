@@ -29,7 +29,7 @@ from ultima.daemon.observe.partial_stats import (
     straggler,
 )
 from ultima.daemon.process.server import Daemon
-from ultima.v1 import admin_pb2, types_pb2
+from ultima.v1 import admin_pb2, partial_pb2, types_pb2
 
 SOLO = types_pb2.JobOptions(policy="POLICY_SOLO", tau=3)
 WRONG = grpc.StatusCode.INVALID_ARGUMENT
@@ -114,8 +114,8 @@ def test_join__ranks_that_want_different_policies_are_told(tmp_path: Path) -> No
 # ---- status ----
 
 
-def rows(*counts: tuple[int, int]) -> list[admin_pb2.RankStatus]:
-    return [admin_pb2.RankStatus(rank=r, fresh_count=new, stale_count=old) for r, (new, old) in enumerate(counts)]
+def rows(*counts: tuple[int, int]) -> list[partial_pb2.RankStatus]:
+    return [partial_pb2.RankStatus(rank=r, fresh_count=new, stale_count=old) for r, (new, old) in enumerate(counts)]
 
 
 @pytest.mark.parametrize(
@@ -236,7 +236,7 @@ def test_coded__steps_are_counted_with_what_they_did_without() -> None:
     answer = admin_pb2.JobStatus()
     stats.fill(answer)
     assert answer.partial_ops == 3, "one failed"
-    assert answer.coded == admin_pb2.CodedStatus(
+    assert answer.coded == partial_pb2.CodedStatus(
         exact_count=2, late_count=2, unused_count=1, used_bytes=300, redundant_bytes=30, residual_max=2
     )
     assert [row.late_count for row in answer.ranks] == [0, 2, 1, 0]
