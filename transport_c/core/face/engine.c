@@ -221,7 +221,7 @@ void ut_engine_job_remove(ut_engine *e, uint32_t job, ut_ns now)
         if (j->op[k].state != UT_OP_FREE && j->op[k].state != UT_OP_LINGERING && !ut_op_is_held(&j->op[k]))
             ut_op_fail(j, &j->op[k], UT_ERR_CLOSED, now);
     if (j->partial)
-        ut_gifts_close(j, now);
+        ut_inboxes_close(j, now);
     for (uint32_t s = 0; s < UT_SESSIONS_MAX; s++)
         if (e->session[s].used && e->session[s].job == job)
             e->session[s].used = false;
@@ -400,7 +400,7 @@ int ut_engine_session_add(ut_engine *e, uint32_t job, const ut_session_memory *m
     if (j->attached & ut_bit(memory->place))
         return UT_ERR_EXISTS;
     if (j->partial)
-        ut_gift_attach(j, free_at, memory->place, &e->session[free_at].calls);
+        ut_inbox_attach(j, free_at, memory->place, &e->session[free_at].calls);
     j->attached |= (uint16_t)ut_bit(memory->place);
     e->session[free_at] = (ut_engine_session){
         .used = true,

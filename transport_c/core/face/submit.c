@@ -204,7 +204,7 @@ static void take_in(ut_engine *e, uint32_t session, ut_job *j, ut_ns now)
         if (j->partial) {
             s->next_seq++;
             if (!error)
-                j->partial->intake->submit(j, session, &call, now);
+                ut_inbox_submit(j, session, &call, now);
             continue;
         }
         if (x.op_seq != s->next_seq) /* and no ERR_SEQUENCE */
@@ -299,7 +299,7 @@ static void expire(ut_engine *e, uint32_t session, ut_ns now)
     ut_engine_session *s = &e->session[session];
     ut_job *j = job_of(e, s);
     if (j->partial) {
-        ut_gift_expire(j, session, now);
+        ut_inbox_expire(j, session, now);
         return;
     }
     for (uint32_t i = 0; i < s->calls.count; i++) {
@@ -329,7 +329,7 @@ ut_ns ut_engine_next_expiry(const ut_engine *e)
         const ut_engine_session *s = &e->session[n];
         const ut_job *j = job_of(e, s);
         if (j && j->partial) {
-            next = UT_MIN2(next, ut_gift_next_expiry(j, n));
+            next = UT_MIN2(next, ut_inbox_next_expiry(j, n));
             continue;
         }
         for (uint32_t i = 0; j && i < s->calls.count; i++) {

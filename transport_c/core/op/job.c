@@ -23,7 +23,7 @@ typedef struct room {
 } room;
 
 /* A host that is alone in its job folds nothing that comes and keeps nothing for others. Only TAR's ops are encoded,
- * but none of jobs that keep; those alone go on without the trainer whose buffer they began with (ut_gift_gone). */
+ * but none of jobs that keep; those alone go on without the trainer whose buffer they began with (ut_inbox_gone). */
 static room room_of(const ut_job_config *config, const ut_gathering *gathering, uint32_t payload)
 {
     uint64_t shard = config->bucket_bytes_max / config->hosts + 16;

@@ -66,9 +66,10 @@ static inline ut_coded *ut_coded_of(const ut_job *j)
 
 /* coded_gift.c */
 /* For ut_intake. */
-void ut_coded_submit(ut_job *j, uint32_t session, const ut_waiting *call, ut_ns now);
-/* For ut_intake: what was given for the op's step. */
-const ut_submission *ut_coded_take(ut_job *j, ut_op *op);
+uint64_t ut_coded_arrive(ut_job *j, ut_inbox *r, const ut_waiting *call, ut_ns now, ut_receipt *ret);
+void ut_coded_owed(ut_job *j, ut_inbox *r, const ut_submission *x);
+bool ut_coded_is_for(const ut_op *op, const ut_gift *g);
+bool ut_coded_answers(const ut_op *op, const ut_inbox *r, const ut_submission *x, bool ok);
 /* |op| has ended; its receipt is kept. */
 void ut_coded_ended(ut_job *j, const ut_op *op, const ut_receipt *receipt, ut_ns now);
 /* The rank has gone: nobody here asks for the results that are there. */

@@ -2,10 +2,9 @@
  *
  * Coded jobs: what the rank of this host gives to a step, and how its calls for the results of steps are answered.
  */
-#include "core/partial/answer.h"
 #include "core/partial/coded.h"
 
-static ut_rank_gifts *rank_of(const ut_job *j)
+static ut_inbox *rank_of(const ut_job *j)
 {
     return &j->partial->rank[0];
 }
@@ -133,12 +132,6 @@ void ut_coded_asks_no_more(const ut_job *j)
     has_come_to(j, UINT64_MAX);
 }
 
-static void drop_gift(ut_rank_gifts *r, const ut_submission *x)
-{
-    if (r->waiting.there && r->waiting.number == x->op_seq)
-        r->waiting.there = false;
-}
-
 static ut_receipt behind(const ut_job *j, const ut_submission *x)
 {
     ut_receipt receipt = ut_answer_brief(j, x, UT_BEHIND, UT_OK);
@@ -154,42 +147,33 @@ static bool is_behind(ut_job *j, uint64_t step)
     return is_over(j, step) && !result_of(j, step) && !(op && op->what.step == step);
 }
 
-void ut_coded_submit(ut_job *j, uint32_t session, const ut_waiting *call, ut_ns now)
+uint64_t ut_coded_arrive(ut_job *j, ut_inbox *r, const ut_waiting *call, ut_ns now, ut_receipt *ret)
 {
     const ut_submission *x = &call->submission;
-    ut_rank_gifts *r = ut_gift_of(j, session);
-    j->partial->stale = true;
+    const ut_step_result *result = result_of(j, x->wanted);
     has_come_to(j, x->wanted);
-    if (x->flags & UT_SUBMIT_GIVE) {
-        r->given = x->op_seq + 1;
-        r->waiting = (ut_gift){.there = true,
-                               .number = x->op_seq,
-                               .given_for = x->wanted,
-                               .arrived = UINT64_MAX,
-                               .at = now,
-                               .src = call->src,
-                               .said = *x};
-    }
+    if (x->flags & UT_SUBMIT_GIVE)
+        ut_inbox_put(r, call, UINT64_MAX, UINT64_MAX, now);
+    if (result)
+        return result->receipt;
+    if (!is_behind(j, x->wanted))
+        return 0;
+    ut_inbox_drop(r, x);
+    *ret = behind(j, x);
+    return UT_ANSWERED;
+}
+
+void ut_coded_owed(ut_job *j, ut_inbox *r, const ut_submission *x)
+{
     ut_step_result *result = result_of(j, x->wanted);
-    if (result) {
+    if (result)
         result->had = true;
-        drop_gift(r, x);
-        ut_gift_wait(j, r, call, result->receipt);
-        ut_gifts_answer(j, now);
-    } else if (is_behind(j, x->wanted)) {
-        ut_receipt receipt = behind(j, x);
-        drop_gift(r, x);
-        ut_answer(j, session, x, &receipt, now, now);
-    } else {
-        ut_gift_wait(j, r, call, 0);
-        r->waiting.calls = r->waiting.there;
-        ut_gift_tell_numbers(j, r);
-    }
+    ut_inbox_drop(r, x);
 }
 
 void ut_coded_answer_behind(ut_job *j, ut_ns now)
 {
-    ut_rank_gifts *r = rank_of(j);
+    ut_inbox *r = rank_of(j);
     for (uint32_t i = 0; r->session != UINT32_MAX && i < r->calls->count;) {
         ut_waiting *w = ut_calls_at(r->calls, i);
         if (w->answer || w->late || !is_behind(j, w->submission.wanted)) {
@@ -197,62 +181,33 @@ void ut_coded_answer_behind(ut_job *j, ut_ns now)
             continue;
         }
         ut_waiting gone = ut_calls_remove(r->calls, i);
-        ut_receipt receipt = behind(j, &gone.submission);
-        drop_gift(r, &gone.submission);
-        ut_answer(j, r->session, &gone.submission, &receipt, gone.since, now);
+        ut_answer_without(j, r, &gone, behind(j, &gone.submission), now);
     }
 }
 
-const ut_submission *ut_coded_take(ut_job *j, ut_op *op)
+bool ut_coded_is_for(const ut_op *op, const ut_gift *g)
 {
-    ut_part *part = &op->partial->said[j->config.self];
-    ut_rank_gifts *r = rank_of(j);
-    *part = (ut_part){.heard = true};
-    j->partial->announce = false;
-    ut_coded *c = ut_coded_of(j);
-    c->result[op->seq % UT_OPS_MAX].there = false; /* its memory is the new op's */
-    r->state = UT_SLOT_NULL;
-    if (!r->waiting.there || r->waiting.said.oldest_step != op->what.step)
-        return NULL;
-    r->in_op = r->waiting;
-    r->waiting.there = false;
-    r->taken = UT_MAX2(r->taken, r->in_op.number + 1);
-    r->state = UT_SLOT_FRESH;
-    *part = (ut_part){.heard = true, .weight = 1, .fresh = 1, .oldest_step = op->what.step};
-    ut_gift_tell_numbers(j, r);
-    const ut_submission *said = &r->in_op.said;
-    bool same = said->dtype == op->what.dtype && said->redop == op->what.redop && said->count == op->what.count &&
-                said->mode == op->what.mode;
-    return same ? NULL : said;
+    return g->said.oldest_step == op->what.step;
+}
+
+bool ut_coded_answers(const ut_op *op, const ut_inbox *r, const ut_submission *x, bool ok)
+{
+    return ok ? x->wanted == op->what.step : ut_inbox_lent(r, x);
 }
 
 void ut_coded_ended(ut_job *j, const ut_op *op, const ut_receipt *receipt, ut_ns now)
 {
     ut_partial *p = j->partial;
     ut_coded *c = ut_coded_of(j);
-    ut_rank_gifts *r = rank_of(j);
     bool ok = receipt->status != UT_FAILED;
-    p->stale = true;
     c->at = UT_MAX2(c->at, (uint64_t)op->what.step + ok);
     if (ok) {
         p->results = UT_MAX2(p->results, (uint64_t)op->what.step + 1);
-        c->result[op->seq % UT_OPS_MAX] = (ut_step_result){
-            .there = true, .had = r->session == UINT32_MAX, .step = op->what.step, .receipt = j->account.kept_count};
+        c->result[op->seq % UT_OPS_MAX] = (ut_step_result){.there = true,
+                                                           .had = rank_of(j)->session == UINT32_MAX,
+                                                           .step = op->what.step,
+                                                           .receipt = j->account.kept_count};
         j->next_open = UT_MAX2(j->next_open, ut_step_first_op(p->results));
-        r->result = r->state;
     }
-    for (uint32_t i = 0; r->session != UINT32_MAX && i < r->calls->count; i++) {
-        ut_waiting *w = ut_calls_at(r->calls, i);
-        const ut_submission *x = &w->submission;
-        bool was_in = (x->flags & UT_SUBMIT_GIVE) && r->in_op.there && r->in_op.number == x->op_seq;
-        if (w->answer || w->late || !(ok ? x->wanted == op->what.step : was_in))
-            continue;
-        if (ok)
-            c->result[op->seq % UT_OPS_MAX].had = true;
-        drop_gift(r, x);
-        ut_gift_owe(j, r, w, j->account.kept_count);
-    }
-    r->in_op.there = false;
-    ut_gift_tell_numbers(j, r);
-    ut_gifts_answer(j, now);
+    ut_inboxes_ended(j, op, receipt, now);
 }

@@ -65,20 +65,24 @@ static uint64_t next(ut_job *j, bool elsewhere, ut_ns now)
     return elsewhere ? j->next_open : ut_coded_first_op(j);
 }
 
-static void begin(ut_op *op)
+static void begin(ut_job *j, ut_op *op)
 {
+    ut_coded_of(j)->result[op->seq % UT_OPS_MAX].there = false; /* its memory is the new op's */
     op->what.step = (uint32_t)ut_step_of_op(op->seq);
-    op->what.agree = 1; /* a shard that did not come has nothing in its place */
+    op->what.by_world = 0; /* results are sums, whatever the peer says that told of the op */
+    op->what.agree = 1;    /* a shard that did not come has nothing in its place */
 }
 
 const ut_intake ut_intake_coded = {.gathering = &ut_gathering_coded,
                                    .lay_out = lay_out,
                                    .init = init,
                                    .check = check,
-                                   .submit = ut_coded_submit,
+                                   .arrive = ut_coded_arrive,
+                                   .owed = ut_coded_owed,
                                    .look = ut_coded_look,
                                    .joins = ut_coded_joins,
                                    .next = next,
                                    .waits_until = ut_coded_waits_until,
                                    .begin = begin,
-                                   .take = ut_coded_take};
+                                   .is_for = ut_coded_is_for,
+                                   .answers = ut_coded_answers};

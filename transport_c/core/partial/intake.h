@@ -3,7 +3,8 @@
  * How the ranks of a partial job give, which op takes what they give, and what their calls get. There are two ways. In
  * most such jobs a gift is for the next op, whichever that is (partial.c). In a coded job it is for the step that its
  * call names (coded.h). All that differs between the two beyond the ops themselves (core/op/gathering.h) is in this
- * table, so that no other file asks of which kind a partial job is.
+ * table, so that no other file asks of which kind a partial job is. What is the same in both is done by the verbs
+ * below it.
  */
 #ifndef UT_INTAKE_H
 #define UT_INTAKE_H
@@ -23,8 +24,11 @@ typedef struct ut_intake {
     /* ---- a rank calls ---- */
     /* What a submission may get wrong beyond the common (core/face/submit.c): an error, or UT_OK. */
     int (*check)(const ut_submission *s);
-    /* Takes a rank's call, which was checked. */
-    void (*submit)(ut_job *j, uint32_t session, const ut_waiting *call, ut_ns now);
+    /* A call of |r|'s rank came: puts what it gives into the inbox. Returns the number of the kept receipt that answers
+     * the call, plus one; 0 if an op to come does; UT_ANSWERED if |ret| does, a receipt without a result. */
+    uint64_t (*arrive)(ut_job *j, ut_inbox *r, const ut_waiting *call, ut_ns now, ut_receipt *ret);
+    /* A kept receipt answers the call |x| of |r|'s rank. */
+    void (*owed)(ut_job *j, ut_inbox *r, const ut_submission *x);
 
     /* ---- which op starts next (activate.c) ---- */
     /* Something has changed: a gift, a peer's record, a peer. */
@@ -37,13 +41,19 @@ typedef struct ut_intake {
     /* Until when op |seq| waits, which is due since |since| and has until |end|; 0: it need not wait. */
     ut_ns (*waits_until)(const ut_job *j, uint64_t seq, ut_ns since, ut_ns end);
 
-    /* ---- an op starts ---- */
-    /* Sets in `what` what is known from the op's number. */
-    void (*begin)(ut_op *op);
-    /* Takes the gifts that are for |op| in. Returns a gift's submission that asks for another kind of op than this one;
-     * NULL if there is none. */
-    const ut_submission *(*take)(ut_job *j, ut_op *op);
+    /* ---- an op begins ---- */
+    /* |op| begins, in memory in which a result may have lain: sets in `what` what is known from the op's number. */
+    void (*begin)(ut_job *j, ut_op *op);
+    /* The op takes this gift. */
+    bool (*is_for)(const ut_op *op, const ut_gift *g);
+
+    /* ---- it ends ---- */
+    /* The op, which has ended, with a result or not (|ok|), answers the call |x| of |r|'s rank. */
+    bool (*answers)(const ut_op *op, const ut_inbox *r, const ut_submission *x, bool ok);
 } ut_intake;
+
+/* Of ut_intake.arrive. */
+#define UT_ANSWERED UINT64_MAX
 
 extern const ut_intake ut_intake_partial, ut_intake_coded;
 
@@ -54,5 +64,36 @@ static inline const ut_intake *ut_intake_of(const ut_job_options *o)
         return NULL;
     return o->policy == UT_POLICY_CODED ? &ut_intake_coded : &ut_intake_partial;
 }
+
+/* inbox.c */
+/* The inbox of the session's rank. */
+const ut_inbox *ut_inbox_see(const ut_job *j, uint32_t session);
+static inline ut_inbox *ut_inbox_of(ut_job *j, uint32_t session)
+{
+    return (ut_inbox *)ut_inbox_see(j, session);
+}
+/* Puts what |call| gives into the inbox, in the place of what waits there: see ut_gift. */
+void ut_inbox_put(ut_inbox *r, const ut_waiting *call, uint64_t given_for, uint64_t arrived, ut_ns now);
+/* Whether what the call |x| gave waits for an op, and whether it is in the op that is open. */
+bool ut_inbox_has(const ut_inbox *r, const ut_submission *x);
+bool ut_inbox_lent(const ut_inbox *r, const ut_submission *x);
+/* No op takes what the call |x| gave, if none has taken it yet. */
+void ut_inbox_drop(ut_inbox *r, const ut_submission *x);
+/* The kept receipt number |answer| - 1 answers the call |w|. */
+void ut_inbox_owe(ut_job *j, ut_inbox *r, ut_waiting *w, uint64_t answer);
+/* Tells the rank, in its ring, which of its gifts have been taken and are free again, and what results there are. */
+void ut_inbox_tell(ut_job *j, const ut_inbox *r);
+
+/* answer.c */
+/* Makes a receipt without a result. */
+ut_receipt ut_answer_brief(const ut_job *j, const ut_submission *x, uint32_t status, int error);
+/* Answers a call with |receipt|; |since| is when the call came. */
+void ut_answer(ut_job *j, uint32_t session, const ut_submission *x, ut_receipt *receipt, ut_ns since, ut_ns now);
+/* Answers |w|, which waits no more, with a receipt without a result, and drops what it gave. */
+void ut_answer_without(ut_job *j, ut_inbox *r, const ut_waiting *w, ut_receipt receipt, ut_ns now);
+/* The kept receipt number |answer| - 1; and what its op has computed, if that has a result: it lies in the op's memory
+ * until all have it. */
+const ut_receipt *ut_answer_kept(const ut_job *j, uint64_t answer);
+const ut_op_what *ut_answer_what(const ut_job *j, const ut_receipt *kept);
 
 #endif

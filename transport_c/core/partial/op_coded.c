@@ -195,10 +195,7 @@ static void tell(const ut_job *j, const ut_op *op, ut_record *r)
 /* The rank gives to the op that runs. */
 static void join(ut_job *j, ut_op *op, ut_ns now)
 {
-    ut_coded *c = ut_coded_of(j);
-    const ut_step_result kept = c->result[op->seq % UT_OPS_MAX];
-    const ut_submission *other = ut_coded_take(j, op);
-    c->result[op->seq % UT_OPS_MAX] = kept;
+    const ut_submission *other = ut_inboxes_take(j, op);
     if (!op->partial->said[j->config.self].weight)
         return;
     if (other && !ut_op_agrees_here(j, op, other, now))
@@ -209,7 +206,7 @@ static void join(ut_job *j, ut_op *op, ut_ns now)
     op->local.weight = 1;
     for (uint32_t i = 0; i < op->plan.schedule.steps; i++) {
         const ut_step *s = &op->plan.schedule.step[i];
-        uint64_t no_more = op->peers.rx_done | c->enough;
+        uint64_t no_more = op->peers.rx_done | ut_coded_of(j)->enough;
         if (s->kind == UT_STEP_SEND && s->stage == 1 && ut_job_host_is_up(j, s->peer) && !(no_more & ut_bit(s->peer)))
             op->plan.transfer[i].closed = 0;
     }
@@ -327,7 +324,7 @@ static void recount(const ut_job *j, ut_op *op)
 
 static void gone(ut_job *j, uint32_t session, ut_ns now)
 {
-    ut_gift_gone(j, session, now);
+    ut_inbox_gone(j, session, now);
     ut_coded_asks_no_more(j);
     ut_coded_look(j, now);
 }

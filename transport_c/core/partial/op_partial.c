@@ -86,9 +86,9 @@ void ut_op_activate(ut_job *j, const ut_activation *a, ut_ns now)
     op->partial->orphaned = false;
     op->partial->saved = 0;
     memset(op->partial->said, 0, sizeof op->partial->said);
-    j->partial->intake->begin(op);
+    j->partial->intake->begin(j, op);
     ut_op_time_call(j, op, &a->shape, true);
-    const ut_submission *other = j->partial->intake->take(j, op);
+    const ut_submission *other = ut_inboxes_take(j, op);
     const ut_part *own = &op->partial->said[j->config.self];
     j->host->emit(j->host->context, &(ut_event){.kind = UT_EVENT_ACTIVATED,
                                                 .job = j->number,
@@ -169,7 +169,12 @@ static uint64_t contributors(const ut_job *j, const ut_op *op)
 
 static bool ended(ut_job *j, const ut_op *op, const ut_receipt *r, ut_ns now)
 {
-    ut_gifts_ended(j, op, r, now);
+    if (r->status != UT_FAILED) {
+        j->partial->results = op->seq + 1;
+        j->partial->result_kept = j->account.kept_count - 1;
+        j->partial->held = true;
+    }
+    ut_inboxes_ended(j, op, r, now);
     return true;
 }
 
@@ -214,4 +219,4 @@ const ut_gathering ut_gathering_partial = {.keeps = true,
                                            .readiness = ut_partial_readiness,
                                            .hear = ut_partial_hear,
                                            .heard = ut_partial_look,
-                                           .gone = ut_gift_gone};
+                                           .gone = ut_inbox_gone};

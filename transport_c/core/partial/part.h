@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the ops of partial jobs need beyond those of other jobs: what ranks have given and wait for (gift.c, answer.c),
+ * What the ops of partial jobs need beyond those of other jobs: what ranks have given and wait for (inbox.c, answer.c),
  * which host starts the next op and which hosts it tells (activate.c), and an op to which not all contribute
  * (op_partial.c). A *place* here is a local rank: a rank's number among the ranks of its host.
  */
@@ -8,7 +8,7 @@
 #define UT_PART_H
 
 #include "core/op/op.h"
-#include "core/partial/gift.h"
+#include "core/partial/inbox.h"
 
 /* What a host has said that it brings to an op of a partial job. */
 typedef struct ut_part {
@@ -66,7 +66,7 @@ void ut_partial_members_changed(ut_job *j);
 /* |host| begins another life: which of its trainers have left is not known. */
 void ut_partial_host_connects(ut_job *j, uint32_t host);
 
-/* gift.c */
+/* inbox.c */
 /* Masks of local ranks: those that have a trainer; those whose trainer has not left (or has not come yet); those that
  * have given something for op |seq|. */
 uint16_t ut_gifts_attached(const ut_job *j);
@@ -82,17 +82,19 @@ bool ut_gifts_announce(const ut_job *j);
  * what must be as these gifts ask for it. */
 ut_submission ut_gifts_shape(const ut_job *j, ut_ns now);
 void ut_gifts_reshape(const ut_job *j, ut_submission *shape);
-/* For ut_intake_partial. */
-void ut_gift_submit(ut_job *j, uint32_t session, const ut_waiting *call, ut_ns now);
-const ut_submission *ut_gifts_take(ut_job *j, ut_op *op);
+/* Takes a rank's call, which was checked. */
+void ut_inbox_submit(ut_job *j, uint32_t session, const ut_waiting *call, ut_ns now);
+/* |op| begins, or goes on, and takes the gifts that are for it. Returns a gift's submission that asks for another kind
+ * of op than this one; NULL if there is none. */
+const ut_submission *ut_inboxes_take(ut_job *j, ut_op *op);
 /* Returns how many gifts are in the op, and in |ret| where they lie. */
 unsigned ut_gifts_sources(const ut_job *j, const void **ret);
 /* |op| has ended; its receipt is kept. */
-void ut_gifts_ended(ut_job *j, const ut_op *op, const ut_receipt *receipt, ut_ns now);
-/* A trainer takes the local rank |place|, which has none. |calls| stay the caller's, and are read until ut_gift_gone.
+void ut_inboxes_ended(ut_job *j, const ut_op *op, const ut_receipt *receipt, ut_ns now);
+/* A trainer takes the local rank |place|, which has none. |calls| stay the caller's, and are read until ut_inbox_gone.
  */
-void ut_gift_attach(ut_job *j, uint32_t session, uint32_t place, ut_calls *calls);
-void ut_gift_gone(ut_job *j, uint32_t session, ut_ns now);
+void ut_inbox_attach(ut_job *j, uint32_t session, uint32_t place, ut_calls *calls);
+void ut_inbox_gone(ut_job *j, uint32_t session, ut_ns now);
 /* Goes on with what an op needs of the memory of a trainer that has gone, as far as the turn allows. */
 void ut_gifts_save(ut_job *j);
 /* Whether that is over: no op reads such memory. */
@@ -100,11 +102,11 @@ bool ut_gifts_saved(const ut_job *j);
 
 /* answer.c */
 /* Answers all calls that have an answer, as far as the turn allows. */
-void ut_gifts_answer(ut_job *j, ut_ns now);
-void ut_gift_expire(ut_job *j, uint32_t session, ut_ns now);
-ut_ns ut_gift_next_expiry(const ut_job *j, uint32_t session);
+void ut_inboxes_answer(ut_job *j, ut_ns now);
+void ut_inbox_expire(ut_job *j, uint32_t session, ut_ns now);
+ut_ns ut_inbox_next_expiry(const ut_job *j, uint32_t session);
 /* Fails all calls that wait, because the job is going away. */
-void ut_gifts_close(ut_job *j, ut_ns now);
+void ut_inboxes_close(ut_job *j, ut_ns now);
 
 /* policy.c */
 /* Mask of the hosts that |self| tells at once that an op has started, after |from| told |self| (|from| is |self| where

@@ -28,6 +28,46 @@ static int check(const ut_submission *x)
     return x->redop > UT_AVG ? UT_ERR_REDOP : UT_OK;
 }
 
+/* Puts what |call| gives into the inbox. UT_ERR_EXISTS: it is full; UT_ERR_SEQUENCE: what it replaces is gone. */
+static int give(const ut_job *j, ut_inbox *r, const ut_waiting *call, ut_ns now)
+{
+    const ut_submission *x = &call->submission;
+    const ut_gift before = r->waiting;
+    bool replace = x->flags & UT_SUBMIT_REPLACE, nowait = x->flags & UT_SUBMIT_NOWAIT;
+    if (before.there != replace)
+        return replace ? UT_ERR_SEQUENCE : UT_ERR_EXISTS;
+    uint64_t given_for = nowait ? j->next_open : x->wanted, arrived = nowait ? UINT64_MAX : x->wanted;
+    if (replace && !before.spent) {
+        given_for = UT_MIN2(given_for, before.given_for);
+        arrived = UT_MAX2(arrived, before.arrived);
+    }
+    ut_inbox_put(r, call, given_for, arrived, now);
+    return UT_OK;
+}
+
+static uint64_t arrive(ut_job *j, ut_inbox *r, const ut_waiting *call, ut_ns now, ut_receipt *ret)
+{
+    const ut_submission *x = &call->submission;
+    int error = x->flags & UT_SUBMIT_GIVE ? give(j, r, call, now) : UT_OK;
+    if (error == UT_ERR_SEQUENCE)
+        *ret = ut_answer_brief(j, x, UT_OVERTAKEN, UT_OK);
+    else if (error)
+        *ret = ut_answer_brief(j, x, UT_FAILED, error);
+    else if (j->partial->held && x->wanted < j->partial->results)
+        return j->partial->result_kept + 1;
+    else if (x->flags & UT_SUBMIT_NOWAIT)
+        *ret = ut_answer_brief(j, x, UT_EMPTY, UT_OK);
+    else
+        return 0;
+    return UT_ANSWERED;
+}
+
+/* A gift outlasts its call. */
+static void owed(ut_job *j, ut_inbox *r, const ut_submission *x)
+{
+    (void)j, (void)r, (void)x;
+}
+
 static void look(ut_job *j, ut_ns now)
 {
     (void)j, (void)now;
@@ -56,9 +96,22 @@ static ut_ns waits_until(const ut_job *j, uint64_t seq, ut_ns since, ut_ns end)
     return since + time / 4;
 }
 
-static void begin(ut_op *op)
+static void begin(ut_job *j, ut_op *op)
 {
-    (void)op;
+    if (j->partial->held && (j->partial->results - 1) % UT_OPS_MAX == op->seq % UT_OPS_MAX)
+        j->partial->held = false; /* its memory is the new op's */
+}
+
+static bool is_for(const ut_op *op, const ut_gift *g)
+{
+    (void)op, (void)g;
+    return true;
+}
+
+static bool answers(const ut_op *op, const ut_inbox *r, const ut_submission *x, bool ok)
+{
+    (void)r, (void)ok;
+    return x->wanted <= op->seq;
 }
 
 const ut_intake ut_intake_partial = {.gathering = &ut_gathering_partial,
@@ -66,13 +119,15 @@ const ut_intake ut_intake_partial = {.gathering = &ut_gathering_partial,
                                      .lay_out = lay_out,
                                      .init = init,
                                      .check = check,
-                                     .submit = ut_gift_submit,
+                                     .arrive = arrive,
+                                     .owed = owed,
                                      .look = look,
                                      .joins = joins,
                                      .next = next,
                                      .waits_until = waits_until,
                                      .begin = begin,
-                                     .take = ut_gifts_take};
+                                     .is_for = is_for,
+                                     .answers = answers};
 
 /* ---- what the engine asks ---- */
 
@@ -112,7 +167,7 @@ void ut_partial_work_on(ut_job *j, ut_ns now)
         return;
     ut_gifts_save(j);
     if (j->partial->answering)
-        ut_gifts_answer(j, now);
+        ut_inboxes_answer(j, now);
 }
 
 bool ut_partial_has_let_go(const ut_job *j)

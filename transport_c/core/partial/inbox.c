@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The ranks' slots of a partial job. A submission here is no op: it may leave something in the slot, and it may wait
- * for a result. Both come apart: what a rank gives is taken by the next op that starts, and its call is answered
- * (answer.c) by the newest op that has ended, be that the same one or not.
+ * The inboxes of a partial job's ranks. A submission here is no op: it may leave a gift in its rank's inbox, and it may
+ * wait for a result. Both come apart: what a rank gives is taken by an op that starts, and its call is answered
+ * (answer.c) by an op that has ended, be that the same one or not. The job's intake (intake.h) says by which.
  *
  * Results lie in the memory of the op that made them until a later op ends or takes that memory, so that whoever comes
  * late still gets the newest.
  */
-#include "core/partial/answer.h"
+#include "core/partial/intake.h"
 
 enum { NO_SESSION = UINT32_MAX };
 
-/* ---- what lies in the slots ---- */
+/* ---- what lies in the inboxes ---- */
 
 static uint16_t all_places(const ut_job *j)
 {
@@ -47,7 +47,7 @@ uint16_t ut_gifts_ready(const ut_job *j, uint64_t seq)
 bool ut_gifts_overdue(const ut_job *j, uint32_t tau)
 {
     for (uint32_t i = 0; i < j->config.local_ranks; i++) {
-        const ut_rank_gifts *r = &j->partial->rank[i];
+        const ut_inbox *r = &j->partial->rank[i];
         if (r->session != NO_SESSION && !r->waiting.there && r->absent >= tau)
             return true;
     }
@@ -106,16 +106,16 @@ void ut_gifts_reshape(const ut_job *j, ut_submission *shape)
 
 /* ---- one rank ---- */
 
-const ut_rank_gifts *ut_gift_seen(const ut_job *j, uint32_t session)
+const ut_inbox *ut_inbox_see(const ut_job *j, uint32_t session)
 {
-    const ut_rank_gifts *r = j->partial->rank;
+    const ut_inbox *r = j->partial->rank;
     while (r + 1 < j->partial->rank + j->config.local_ranks && r->session != session)
         r++;
     assert(r->session == session);
     return r;
 }
 
-void ut_gift_tell_numbers(ut_job *j, const ut_rank_gifts *r)
+void ut_inbox_tell(ut_job *j, const ut_inbox *r)
 {
     if (r->session == NO_SESSION)
         return;
@@ -127,73 +127,89 @@ void ut_gift_tell_numbers(ut_job *j, const ut_rank_gifts *r)
     j->host->tell(j->host->context, r->session, r->taken, freed, j->partial->results);
 }
 
-/* ---- calls ---- */
+/* ---- what comes into an inbox ---- */
 
-/* Puts what |call| gives into the slot. UT_ERR_EXISTS: it is full; UT_ERR_SEQUENCE: what it replaces is gone. */
-static int give(const ut_job *j, ut_rank_gifts *r, const ut_waiting *call, ut_ns now)
+void ut_inbox_put(ut_inbox *r, const ut_waiting *call, uint64_t given_for, uint64_t arrived, ut_ns now)
 {
-    const ut_submission *x = &call->submission;
-    bool replace = x->flags & UT_SUBMIT_REPLACE;
-    r->given = x->op_seq + 1;
-    if (r->waiting.there != replace)
-        return replace ? UT_ERR_SEQUENCE : UT_ERR_EXISTS;
-    bool nowait = x->flags & UT_SUBMIT_NOWAIT;
-    ut_gift g = {.there = true,
-                 .number = x->op_seq,
-                 .given_for = nowait ? j->next_open : x->wanted,
-                 .arrived = nowait ? UINT64_MAX : x->wanted,
-                 .at = now,
-                 .src = call->src,
-                 .said = *x};
-    if (replace && !r->waiting.spent) {
-        g.given_for = UT_MIN2(g.given_for, r->waiting.given_for);
-        g.arrived = UT_MAX2(g.arrived, r->waiting.arrived);
-    }
-    r->waiting = g;
-    return UT_OK;
+    r->waiting = (ut_gift){.there = true,
+                           .number = call->submission.op_seq,
+                           .given_for = given_for,
+                           .arrived = arrived,
+                           .at = now,
+                           .src = call->src,
+                           .said = call->submission};
 }
 
-void ut_gift_submit(ut_job *j, uint32_t session, const ut_waiting *call, ut_ns now)
+bool ut_inbox_has(const ut_inbox *r, const ut_submission *x)
+{
+    return (x->flags & UT_SUBMIT_GIVE) && r->waiting.there && r->waiting.number == x->op_seq;
+}
+
+bool ut_inbox_lent(const ut_inbox *r, const ut_submission *x)
+{
+    return (x->flags & UT_SUBMIT_GIVE) && r->in_op.there && r->in_op.number == x->op_seq;
+}
+
+void ut_inbox_drop(ut_inbox *r, const ut_submission *x)
+{
+    if (ut_inbox_has(r, x) && !r->waiting.spent)
+        r->waiting.there = false;
+}
+
+void ut_inbox_owe(ut_job *j, ut_inbox *r, ut_waiting *w, uint64_t answer)
+{
+    const ut_submission *x = &w->submission;
+    const ut_receipt *kept = ut_answer_kept(j, answer);
+    const ut_op_what *what = ut_answer_what(j, kept);
+    bool failed = kept->status == UT_FAILED;
+    w->answer = answer;
+    w->slot = failed ? r->state : r->result;
+    w->differs = !failed && (x->dtype != what->dtype || x->count != what->count);
+    j->partial->intake->owed(j, r, x);
+}
+
+void ut_inbox_submit(ut_job *j, uint32_t session, const ut_waiting *call, ut_ns now)
 {
     const ut_submission *x = &call->submission;
-    ut_partial *p = j->partial;
-    ut_rank_gifts *r = ut_gift_of(j, session);
-    int error = x->flags & UT_SUBMIT_GIVE ? give(j, r, call, now) : UT_OK;
-    p->stale = true;
-    if (error) {
-        ut_receipt receipt = ut_answer_brief(j, x, error == UT_ERR_SEQUENCE ? UT_OVERTAKEN : UT_FAILED, error);
-        if (error == UT_ERR_SEQUENCE)
-            receipt.error = UT_OK;
+    const bool gives = x->flags & UT_SUBMIT_GIVE;
+    ut_inbox *r = ut_inbox_of(j, session);
+    ut_receipt receipt;
+    j->partial->stale = true;
+    r->given = gives ? x->op_seq + 1 : r->given;
+    uint64_t answer = j->partial->intake->arrive(j, r, call, now, &receipt);
+    if (answer == UT_ANSWERED) {
         ut_answer(j, session, x, &receipt, now, now);
-    } else if (p->held && x->wanted < p->results) {
-        ut_gift_wait(j, r, call, p->result_kept + 1);
-        ut_gifts_answer(j, now);
-    } else if (x->flags & UT_SUBMIT_NOWAIT) {
-        ut_receipt receipt = ut_answer_brief(j, x, UT_EMPTY, UT_OK);
-        ut_answer(j, session, x, &receipt, now, now);
-    } else {
-        ut_gift_wait(j, r, call, 0);
-        if (x->flags & UT_SUBMIT_GIVE)
-            r->waiting.calls = true;
-        ut_gift_tell_numbers(j, r);
+        return;
     }
+    ut_waiting *w = ut_calls_add(r->calls, call);
+    if (answer) {
+        ut_inbox_owe(j, r, w, answer);
+        ut_inboxes_answer(j, now);
+        return;
+    }
+    r->waiting.calls = r->waiting.calls || gives;
+    ut_inbox_tell(j, r);
 }
 
 /* ---- ops ---- */
 
-const ut_submission *ut_gifts_take(ut_job *j, ut_op *op)
+static bool is_alike(const ut_op_what *what, const ut_submission *x)
+{
+    return x->dtype == what->dtype && x->redop == what->redop && x->count == what->count && x->mode == what->mode &&
+           !(x->flags & UT_SUBMIT_WORLD) == !what->by_world;
+}
+
+const ut_submission *ut_inboxes_take(ut_job *j, ut_op *op)
 {
     ut_part *part = &op->partial->said[j->config.self];
-    const ut_submission *first = NULL, *other = NULL;
+    const ut_submission *other = NULL;
     uint32_t tau = ut_policy_of(j, op->seq).tau;
     *part = (ut_part){.heard = true};
     j->partial->announce = false;
-    if (j->partial->held && (j->partial->results - 1) % UT_OPS_MAX == op->seq % UT_OPS_MAX)
-        j->partial->held = false; /* its memory is the new op's */
     for (uint32_t i = 0; i < j->config.local_ranks; i++) {
-        ut_rank_gifts *r = &j->partial->rank[i];
+        ut_inbox *r = &j->partial->rank[i];
         r->state = UT_SLOT_NULL;
-        if (!r->waiting.there) {
+        if (!r->waiting.there || !j->partial->intake->is_for(op, &r->waiting)) {
             if (r->session != NO_SESSION) /* who was waited for in vain is not waited for again at once */
                 r->absent = r->absent < tau ? r->absent + 1 : 0;
             continue;
@@ -209,11 +225,8 @@ const ut_submission *ut_gifts_take(ut_job *j, ut_op *op)
         *(stale ? &part->stale : &part->fresh) |= (uint16_t)(1u << i);
         const ut_submission *said = &r->in_op.said;
         part->oldest_step = part->weight++ ? UT_MIN2(part->oldest_step, said->oldest_step) : said->oldest_step;
-        first = first ? first : said;
-        bool same = said->dtype == op->what.dtype && said->redop == op->what.redop && said->count == op->what.count &&
-                    said->mode == op->what.mode && !(said->flags & UT_SUBMIT_WORLD) == !op->what.by_world;
-        other = other || same ? other : said;
-        ut_gift_tell_numbers(j, r);
+        other = other || is_alike(&op->what, said) ? other : said;
+        ut_inbox_tell(j, r);
     }
     assert(!(part->fresh & part->stale));
     return other;
@@ -228,36 +241,34 @@ unsigned ut_gifts_sources(const ut_job *j, const void **ret)
     return n;
 }
 
-void ut_gifts_ended(ut_job *j, const ut_op *op, const ut_receipt *receipt, ut_ns now)
+void ut_inboxes_ended(ut_job *j, const ut_op *op, const ut_receipt *receipt, ut_ns now)
 {
-    ut_partial *p = j->partial;
-    p->stale = true;
-    if (receipt->status != UT_FAILED) {
-        p->results = op->seq + 1;
-        p->result_kept = j->account.kept_count - 1;
-        p->held = true;
-    }
+    const bool ok = receipt->status != UT_FAILED;
+    j->partial->stale = true;
     for (uint32_t i = 0; i < j->config.local_ranks; i++) {
-        ut_rank_gifts *r = &p->rank[i];
+        ut_inbox *r = &j->partial->rank[i];
+        r->result = ok ? r->state : r->result;
+        for (uint32_t k = 0; r->session != NO_SESSION && k < r->calls->count; k++) {
+            ut_waiting *w = ut_calls_at(r->calls, k);
+            if (!w->answer && !w->late && j->partial->intake->answers(op, r, &w->submission, ok))
+                ut_inbox_owe(j, r, w, j->account.kept_count);
+        }
         r->in_op.there = false;
-        if (receipt->status != UT_FAILED)
-            r->result = r->state;
-        ut_gift_tell_numbers(j, r);
+        ut_inbox_tell(j, r);
     }
-    ut_gifts_owe(j, op->seq, j->account.kept_count);
-    ut_gifts_answer(j, now);
+    ut_inboxes_answer(j, now);
 }
 
 /* ---- trainers come and go ---- */
 
-void ut_gift_attach(ut_job *j, uint32_t session, uint32_t place, ut_calls *calls)
+void ut_inbox_attach(ut_job *j, uint32_t session, uint32_t place, ut_calls *calls)
 {
     assert(place < j->config.local_ranks);
-    ut_rank_gifts *r = &j->partial->rank[place];
+    ut_inbox *r = &j->partial->rank[place];
     j->partial->announce = j->partial->announce || r->gone;
     if (r->gone)
         ut_job_speak(j, 0); /* it may be picked again */
-    *r = (ut_rank_gifts){.session = session, .calls = calls};
+    *r = (ut_inbox){.session = session, .calls = calls};
     j->partial->stale = true;
 }
 
@@ -308,16 +319,16 @@ bool ut_gifts_saved(const ut_job *j)
     return true;
 }
 
-void ut_gift_gone(ut_job *j, uint32_t session, ut_ns now)
+void ut_inbox_gone(ut_job *j, uint32_t session, ut_ns now)
 {
-    ut_rank_gifts *r = ut_gift_of(j, session);
+    ut_inbox *r = ut_inbox_of(j, session);
     ut_op *op = &j->op[(j->next_open - 1) % UT_OPS_MAX];
     if (r->in_op.there && op->state == UT_OP_OPENING)
         leave(j, op, (uint32_t)(r - j->partial->rank));
     else if (r->in_op.there && op->memory.src == r->in_op.src)
         op->partial->orphaned = op->what.bytes > 0;
     ut_gifts_save(j);
-    *r = (ut_rank_gifts){.session = NO_SESSION, .gone = true};
+    *r = (ut_inbox){.session = NO_SESSION, .gone = true};
     j->partial->stale = j->partial->announce = true;
     ut_job_speak(j, now); /* it is not to be picked any more */
 }

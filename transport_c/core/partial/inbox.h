@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Partial jobs: what a host's ranks have given and wait for (gift.c), and who starts the next op (activate.c).
+ * Partial jobs: what a host's ranks have given and wait for (inbox.c), and who starts the next op (activate.c).
  *
  * A *gift* is a contribution that a rank leaves for the next op, whenever it has one. When an op starts, for whatever
  * reason, it takes the gifts of all ranks of this host at once; a gift that comes afterwards is for the next op. So no
  * other host waits for this one because a trainer here is slow: the host contributes something fresh, something stale
  * (given for an earlier op), or nothing, and serves its shard anyway.
  */
-#ifndef UT_SLOT_H
-#define UT_SLOT_H
+#ifndef UT_INBOX_H
+#define UT_INBOX_H
 
 #include "core/base/calls.h"
 
@@ -29,7 +29,8 @@ typedef struct ut_gift {
     ut_submission said;
 } ut_gift;
 
-typedef struct ut_rank_gifts {
+/* What one rank has given and waits for. */
+typedef struct ut_inbox {
     uint32_t session; /* UINT32_MAX: no trainer is attached */
     ut_calls *calls;  /* calls of that session that wait for an answer */
     bool gone;        /* a trainer was attached and has left; false while none has come yet */
@@ -40,7 +41,7 @@ typedef struct ut_rank_gifts {
     uint8_t result;   /* enum ut_slot: what it had given to the newest op that has ended with a result */
     ut_gift waiting;  /* the gift that waits for an op */
     ut_gift in_op;    /* the gift that is in the op which is open here */
-} ut_rank_gifts;
+} ut_inbox;
 
 /* What may change while a job runs, at an op that all hosts know. */
 typedef struct ut_policy_set {
@@ -64,7 +65,7 @@ typedef struct ut_partial {
     uint16_t told_ready;     /* the ranks that it named */
     ut_policy_set before;    /* in force below options.policy_from */
     uint16_t present_of[64]; /* per host: local ranks whose trainer has not left, as far as this host knows */
-    ut_rank_gifts rank[UT_LOCAL_MAX];
+    ut_inbox rank[UT_LOCAL_MAX];
 } ut_partial;
 _Static_assert(UT_HOSTS_MAX == 64, "of ut_partial.present_of");
 
