@@ -21,8 +21,8 @@ EXT = CORE.parent / "ext"
 # of the core moves them.
 EXT_TABLES = {"ut_extensions_linked"}
 EXT_MAY_USE = {
-    "core/base/bits.h", "core/fold/fold.h", "core/op/ext.h", "core/op/op.h", "core/plan/schedule.h",
-    "core/plan/transfer.h",
+    "core/base/bits.h", "core/fold/fold.h", "core/op/ext.h", "core/op/op.h", "core/partial/coded.h",
+    "core/plan/schedule.h", "core/plan/transfer.h",
 }  # fmt: skip
 # Top to bottom. Arrows point down; rooms of one floor do not know each other.
 FLOORS = (
@@ -171,13 +171,22 @@ def test_extensions__what_they_use_of_the_core_is_listed() -> None:
 
 def test_extensions__the_core_links_without_them(tmp_path: Path) -> None:
     """A program that has none refuses what needs one."""
-    text = """#include "core/face/engine_impl.h"
+    text = """#include <string.h>
+#include "core/face/engine_impl.h"
 #include "core/op/ext.h"
+#include "udp/describe.h"
 const ut_extensions ut_extensions_linked = {0};
 int main(void)
 {
     ut_engine_config config = {.packet_bytes = 1472, .segments_max = 1, .receive_buffer = UT_RECEIVE_BUFFER_MIN};
     ut_job_config job = {.hosts = 2, .local_ranks = 1, .packet_bytes = 1472, .bucket_bytes_max = 4096};
+    ut_job_config coded = job;
+    char why[160] = "";
+    coded.options.policy = UT_POLICY_CODED;
+    if (!ut_describe_bad_options(&coded.options, 2, 2, why, sizeof why) || ut_job_bytes(&config, &coded) != 0)
+        return 1;
+    if (strcmp(why, "policy 8: must be below 8, for this program runs no coded jobs"))
+        return 2;
     return !(ut_job_bytes(&config, &job) > 0 && !ut_variant_of(UT_ALLREDUCE_SPARSE));
 }
 """
@@ -185,7 +194,8 @@ int main(void)
     kernels = BUILD / "sim.o.d"
     linked = [*objects("core").values(), *kernels.glob("kernels/*.o"), *kernels.glob("cipher/*.o")]
     command = [os.environ.get("CC", "gcc"), f"-I{CORE.parent}", "-o", str(tmp_path / "alone")]
-    command += [str(tmp_path / "alone.c"), *map(str, linked), "-lm", "-ldl", "-lpthread"]
+    command += [str(tmp_path / "alone.c"), str(CORE.parent / "udp/describe.c"), *map(str, linked)]
+    command += ["-lm", "-ldl", "-lpthread"]
     subprocess.run(command, check=True, timeout=60)
     assert subprocess.run([tmp_path / "alone"], check=False, timeout=60).returncode == 0
 
@@ -215,11 +225,11 @@ def test_partial__three_files_outside_its_room_ask_whether_a_job_is_partial() ->
 
 
 def test_partial__one_file_asks_whether_a_job_is_coded() -> None:
-    """`core/partial/intake.h` finds the job's table, and all others ask that. Beside it the policy has a number, options
-    that belong to it, and a rule by which an op starts."""
+    """`core/partial/intake.h` finds the job's table, and all others ask that. Beside it the policy has a number, a rule
+    by which an op starts, and the name of its extension."""
     asks = re.compile(r"\bUT_POLICY_CODED\b|->coded\b")
     files = {str(path.relative_to(CORE)) for path in CORE.rglob("*.[ch]") if asks.search(path.read_text())}
-    assert files == {"base/ut.h", "face/valid.c", "partial/activate.c", "partial/intake.h"}
+    assert files == {"base/ut.h", "op/ext.h", "partial/activate.c", "partial/intake.h"}
 
 
 def _functions(text: str) -> Iterable[tuple[str, int, int, int]]:

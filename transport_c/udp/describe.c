@@ -4,11 +4,14 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "core/fold/coded.h"
+#include "core/partial/intake.h"
+
+#define BEARS "stragglers %u: must be what a linear code of %u hosts bears"
 
 bool ut_describe_bad_options(const ut_job_options *o, uint32_t hosts, uint32_t world, char *ret, size_t len)
 {
     const bool partial = o->policy > UT_POLICY_NONE, linear = o->code == UT_CODE_LINEAR;
+    const bool coded = o->policy == UT_POLICY_CODED;
     const bool ordered = ut_options_deterministic(o);
     const uint32_t fan_out = o->children ? o->children : hosts;
     const uint32_t incast_max = UT_MIN2(UT_MAX2(hosts, 2) - 1, UT_INCAST_MAX);
@@ -44,18 +47,25 @@ bool ut_describe_bad_options(const ut_job_options *o, uint32_t hosts, uint32_t w
         snprintf(ret, len, "algorithm %u: must be 0 or %d (TAR) in a job with a policy", o->algorithm, UT_TAR);
     else if (partial && o->hadamard > UT_HADAMARD_OFF)
         snprintf(ret, len, "hadamard %u: must be 0 or %d (off) in a job with a policy", o->hadamard, UT_HADAMARD_OFF);
-    else if (o->policy != UT_POLICY_CODED && (o->stragglers || o->children || o->code > 1 || o->exact > 1))
+    else if (coded && !ut_extensions_linked.coded)
+        snprintf(ret, len, "policy %u: must be below %d, for this program runs no coded jobs", o->policy,
+                 UT_POLICY_CODED);
+    else if (!coded && (o->stragglers || o->children || o->code > 1 || o->exact > 1))
         snprintf(ret, len, "stragglers, children, code, exact: must be 0 in a job that is not coded");
     else if (o->code >= UT_CODES_END || o->exact >= UT_EXACT_END)
         snprintf(ret, len, "code %u, exact %u: must be below %d, %d", o->code, o->exact, UT_CODES_END, UT_EXACT_END);
     else if ((linear || o->children) && o->exact > UT_EXACT_YES)
         snprintf(ret, len, "exact %u: must be 0 or %d with a linear code, and in a tree", o->exact, UT_EXACT_YES);
-    else if (linear && (o->stragglers >= fan_out || !ut_code_bears(fan_out, o->stragglers)))
-        snprintf(ret, len, "stragglers %u: must be what a linear code of %u hosts bears", o->stragglers, fan_out);
-    else if (o->policy == UT_POLICY_CODED && !linear && fan_out % (o->stragglers + 1u))
+    else if (linear && o->stragglers >= fan_out)
+        snprintf(ret, len, BEARS, o->stragglers, fan_out);
+    else if (coded && !linear && fan_out % (o->stragglers + 1u))
         snprintf(ret, len, "stragglers %u: must be one less than a divisor of the %u hosts", o->stragglers, fan_out);
     else if (o->children && (hosts != world || !ut_tree_fills(hosts, o->children)))
         snprintf(ret, len, "children %u: %u hosts, of a rank each, must fill such a tree", o->children, hosts);
+    else if (coded && hosts != world)
+        snprintf(ret, len, "world %u: must be %u in a coded job, a rank on each host", world, hosts);
+    else if (linear && !ut_extensions_linked.coded->valid(o, hosts, world))
+        snprintf(ret, len, BEARS, o->stragglers, fan_out);
     else
         return false;
     return true;

@@ -169,6 +169,7 @@ static void coded__check_and_say(void)
     good.options.code = 0;
     BAD_JOB(options.stragglers, 2, "stragglers 2: must be one less than a divisor of the 20 hosts");
     good.options.code = UT_CODE_LINEAR;
+    BAD_JOB(world, 21, "world 21: must be 20 in a coded job, a rank on each host");
     CHECK_EQ(ut_driver_job_add(d, &good), 0);
     ut_driver_close(d);
 }

@@ -4,7 +4,6 @@
  * control plane check options by the same ranges, which schema/options.py has.
  */
 #include "core/face/engine_impl.h"
-#include "core/fold/code.h"
 
 bool ut_engine_config_valid(const ut_engine_config *c)
 {
@@ -30,18 +29,15 @@ static bool deterministic_valid(const ut_job_options *o)
             (o->policy <= UT_POLICY_NONE && o->algorithm != UT_BCUBE && o->hadamard != UT_HADAMARD_AUTO));
 }
 
-/* One rank a host, with groups or with a linear code that the rounding of float32 bears. Of such a code, and in a tree,
- * there is no estimate. */
+/* What a coded job is told beyond others. */
 static bool code_valid(const ut_job_options *o, uint32_t hosts, uint32_t world)
 {
-    if (o->policy != UT_POLICY_CODED)
-        return o->stragglers == 0 && o->children == 0 && o->code <= UT_CODE_GROUPS && o->exact <= UT_EXACT_YES;
-    if (world != hosts || (o->children && (!ut_tree_fills(hosts, o->children) || o->exact > UT_EXACT_YES)))
+    const ut_intake *intake = ut_intake_of(o);
+    if (o->policy > UT_POLICY_NONE && !intake)
         return false;
-    uint32_t fan_out = o->children ? o->children : hosts;
-    if (o->code == UT_CODE_LINEAR)
-        return o->exact <= UT_EXACT_YES && o->stragglers < fan_out && ut_code_bears(fan_out, o->stragglers);
-    return fan_out % (o->stragglers + 1u) == 0 && o->code <= UT_CODE_GROUPS && o->exact < UT_EXACT_END;
+    if (intake && intake->valid)
+        return intake->valid(o, hosts, world);
+    return o->stragglers == 0 && o->children == 0 && o->code <= UT_CODE_GROUPS && o->exact <= UT_EXACT_YES;
 }
 
 bool ut_job_options_valid(const ut_job_options *o, uint32_t hosts, uint32_t world)

@@ -9,8 +9,11 @@
 
 #include "core/op/variant.h"
 
+struct ut_intake; /* core/partial/intake.h */
+
 typedef struct ut_extensions {
-    const ut_variant *sparse; /* runs UT_ALLREDUCE_SPARSE */
+    const ut_variant *sparse;      /* runs UT_ALLREDUCE_SPARSE */
+    const struct ut_intake *coded; /* of jobs with UT_POLICY_CODED */
 } ut_extensions;
 
 /* Defined outside of the core. */

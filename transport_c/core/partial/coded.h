@@ -64,6 +64,8 @@ static inline ut_coded *ut_coded_of(const ut_job *j)
     return j->partial->own;
 }
 
+extern const ut_intake ut_intake_coded;
+
 /* coded_gift.c */
 /* For ut_intake. */
 uint64_t ut_coded_arrive(ut_job *j, ut_inbox *r, const ut_waiting *call, ut_ns now, ut_receipt *ret);

@@ -5,6 +5,18 @@
 #include "core/base/bits.h"
 #include "core/partial/coded.h"
 
+/* One rank a host, with groups or with a linear code that the rounding of float32 bears. Of such a code, and in a tree,
+ * there is no estimate. */
+static bool valid(const ut_job_options *o, uint32_t hosts, uint32_t world)
+{
+    if (world != hosts || (o->children && (!ut_tree_fills(hosts, o->children) || o->exact > UT_EXACT_YES)))
+        return false;
+    uint32_t fan_out = o->children ? o->children : hosts;
+    if (o->code == UT_CODE_LINEAR)
+        return o->exact <= UT_EXACT_YES && o->stragglers < fan_out && ut_code_bears(fan_out, o->stragglers);
+    return fan_out % (o->stragglers + 1u) == 0 && o->code <= UT_CODE_GROUPS && o->exact < UT_EXACT_END;
+}
+
 static void *lay_out(ut_carver *carver, const ut_job_config *config)
 {
     const uint32_t children = config->options.children, n = children ? children : config->hosts;
@@ -74,6 +86,7 @@ static void begin(ut_job *j, ut_op *op)
 }
 
 const ut_intake ut_intake_coded = {.gathering = &ut_gathering_coded,
+                                   .valid = valid,
                                    .lay_out = lay_out,
                                    .init = init,
                                    .check = check,

@@ -9,6 +9,7 @@
 #ifndef UT_INTAKE_H
 #define UT_INTAKE_H
 
+#include "core/op/ext.h"
 #include "core/partial/part.h"
 
 typedef struct ut_intake {
@@ -16,6 +17,8 @@ typedef struct ut_intake {
     bool lends;                    /* a call whose time is over gets its own value back; else it fails */
 
     /* ---- a job is made ---- */
+    /* Options that only an intake's own jobs have go together. NULL: the job has none. */
+    bool (*valid)(const ut_job_options *o, uint32_t hosts, uint32_t world);
     /* Carves what such a job needs (ut_partial.own), or only counts it; NULL if that is nothing. */
     void *(*lay_out)(ut_carver *c, const ut_job_config *config);
     /* |j| is a partial job now, and has that memory. */
@@ -55,14 +58,14 @@ typedef struct ut_intake {
 /* Of ut_intake.arrive. */
 #define UT_ANSWERED UINT64_MAX
 
-extern const ut_intake ut_intake_partial, ut_intake_coded;
+extern const ut_intake ut_intake_partial;
 
-/* How the ranks of a job with such options give; NULL: it is not partial. */
+/* How the ranks of a job with such options give; NULL: it is not partial, or needs an extension that is not linked. */
 static inline const ut_intake *ut_intake_of(const ut_job_options *o)
 {
     if (o->policy <= UT_POLICY_NONE)
         return NULL;
-    return o->policy == UT_POLICY_CODED ? &ut_intake_coded : &ut_intake_partial;
+    return o->policy == UT_POLICY_CODED ? ut_extensions_linked.coded : &ut_intake_partial;
 }
 
 /* inbox.c */
