@@ -42,7 +42,7 @@ def test_limits__are_those_of_the_core() -> None:
 
 
 def test_steps__have_as_many_numbers_as_in_the_core() -> None:
-    text = (ROOT / "transport_c/core/partial/coded.h").read_text()
+    text = (ROOT / "transport_c/ext/coded/coded.h").read_text()
     (attempts,) = re.findall(r"UT_STEP_ATTEMPTS = 1 << (\d+)", text)
     assert "UT_STEP_OPS = UT_OPS_MAX * UT_STEP_ATTEMPTS + 1," in text
     assert STEP_OPS == 4 * (1 << int(attempts)) + 1 > WINDOW

@@ -10,7 +10,7 @@ UINT64_MAX = 2**64 - 1
 OP_SEQ_MAX = 2**53
 """Of any op: a coded job's last step has such a number, and all others are far below."""
 STEP_OPS = 2**20 + 1
-"""Numbers of ops that a coded job has for each step (core/partial/coded.h)."""
+"""Numbers of ops that a coded job has for each step (ext/coded/coded.h)."""
 REVISION_MAX = 2**48
 """Of a job's options."""
 WINDOW = 2**20

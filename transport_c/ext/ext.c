@@ -4,7 +4,7 @@
  */
 #include "core/op/ext.h"
 
-#include "core/partial/coded.h"
+#include "ext/coded/coded.h"
 #include "ext/sparse/variant.h"
 
 const ut_extensions ut_extensions_linked = {.sparse = &ut_variant_sparse, .coded = &ut_intake_coded};

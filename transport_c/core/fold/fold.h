@@ -38,7 +38,7 @@ typedef struct ut_fold_rule {
      * not. Returns the elements of it that are NaN or infinite. */
     size_t (*finish)(ut_op_fold *f, uint32_t chunk, uint32_t slot, uint8_t *dst, size_t len);
 
-    /* A rule under which payloads decode alone, and slots of two hosts do not match (core/fold/blocks.h), has these
+    /* A rule under which payloads decode alone, and slots of two hosts do not match (ext/sparse/blocks.h), has these
      * in the place of `enough` and `finish`. */
     /* The payload of a slot that has not come yet may be taken in, if it is of this slot; if not, it is refused. */
     bool (*takes)(ut_op_fold *f, const ut_step *s, uint32_t slot, const uint8_t *payload, size_t len);

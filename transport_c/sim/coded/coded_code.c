@@ -4,7 +4,7 @@
  * of all groups, the elements take turns, each for some of them. All values are exact in the dtype, and so are their
  * sums; an estimate is a sum that the core multiplied once and rounded once, and so is its like here.
  */
-#include "core/fold/code.h"
+#include "ext/coded/code.h"
 #include "sim/coded/coded.h"
 
 enum { BITS_OF_DIGIT = 2, UNITS = 13 };

@@ -4,7 +4,7 @@
  * with deaths of as many hosts of a group as it can do without, or of one more. Drawn apart, so that the same seed
  * without it is the same world as ever.
  */
-#include "core/fold/code.h"
+#include "ext/coded/code.h"
 #include "sim/coded/coded.h"
 
 /* Hosts of the job: as many that they can be cut into groups. */

@@ -4,7 +4,7 @@
  *
  * A part of the data is named by the way to it: that of the part that it is a part of, and its place there.
  */
-#include "core/fold/code.h"
+#include "ext/coded/code.h"
 #include "sim/coded/coded.h"
 
 static uint64_t part_of(uint64_t whole, uint32_t place)

@@ -4,7 +4,7 @@
  */
 #include "sim/coded/coded.h"
 
-#include "core/partial/coded.h"
+#include "ext/coded/coded.h"
 #include "sim/partial/partial.h"
 
 #include <stdlib.h>

@@ -14,8 +14,8 @@
 #ifndef UT_FOLD_CODED_H
 #define UT_FOLD_CODED_H
 
-#include "core/fold/code.h"
 #include "core/fold/fold.h"
+#include "ext/coded/code.h"
 
 typedef struct ut_coded_sums {
     /* Given once. */

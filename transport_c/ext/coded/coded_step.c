@@ -3,7 +3,7 @@
  * How far a coded job is, by what other hosts say. Their floors say which steps are over there; one of them may lie.
  */
 #include "core/base/bits.h"
-#include "core/partial/coded.h"
+#include "ext/coded/coded.h"
 
 /* A number up to which the hosts |among| have come, where |claim| says how far each says that it has: two that say as
  * much are believed, for at most one lies. What one says alone counts if it is not above |ahead|, or if there is no

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/fold/code.h"
+#include "ext/coded/code.h"
 
 #include "core/base/bits.h"
 #include "core/base/mix.h"

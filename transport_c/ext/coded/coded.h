@@ -3,7 +3,7 @@
  * Coded jobs: partial jobs with the policy CODED, one rank a host. They differ in four things. A gift is for one step,
  * and an op takes gifts of one step alone. Who gives while the op runs is still in. The call gets the result of the
  * step that it names, of which the last three stay. And the op ends when the sum over all data can be had from those
- * that have given (core/fold/coded.h), or fails. coded_gift.c has gifts and answers, op_coded.c the op, coded_send.c
+ * that have given (ext/coded/sums.h), or fails. coded_gift.c has gifts and answers, op_coded.c the op, coded_send.c
  * what is sent of it.
  *
  * The number of an op is its step's and the attempt's: step * UT_STEP_OPS + attempt * UT_OPS_MAX. A step has attempts
@@ -13,8 +13,8 @@
 #ifndef UT_CODED_H
 #define UT_CODED_H
 
-#include "core/fold/coded.h"
 #include "core/partial/intake.h"
+#include "ext/coded/sums.h"
 
 enum {
     /* Attempts at a step, and one: then the step is over without a result. A trainer that tries again at once after

@@ -5,7 +5,7 @@
 #include "crew.h"
 
 #include "core/face/engine_impl.h"
-#include "core/fold/code.h"
+#include "ext/coded/code.h"
 
 #include <math.h>
 

@@ -6,7 +6,7 @@
 #include "check.h"
 
 #include "core/base/bits.h"
-#include "core/fold/code.h"
+#include "ext/coded/code.h"
 #include "kernels/kernels.h"
 
 #include <math.h>

@@ -4,7 +4,7 @@
  * receipt says. coded_send.c has what is sent. In a tree the root alone decides whether the op fails.
  */
 #include "core/base/bits.h"
-#include "core/partial/coded.h"
+#include "ext/coded/coded.h"
 
 static const ut_coded_sums *sums_of(const ut_job *j)
 {

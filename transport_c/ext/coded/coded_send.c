@@ -11,7 +11,7 @@
  * what they have added up, slot by slot, as soon as it is whole.
  */
 #include "core/base/bits.h"
-#include "core/partial/coded.h"
+#include "ext/coded/coded.h"
 
 enum { HOLD_LEAST_NS = 1000 * 1000 };
 

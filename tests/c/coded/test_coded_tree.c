@@ -6,8 +6,8 @@
 #define CREW_HOSTS 16
 #include "crew.h"
 
-#include "core/fold/code.h"
 #include "core/plan/schedule.h"
+#include "ext/coded/code.h"
 
 #include <math.h>
 

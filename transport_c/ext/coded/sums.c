@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/fold/coded.h"
+#include "ext/coded/sums.h"
 
 #include "core/base/bits.h"
 

@@ -6,7 +6,7 @@
 #include "coded_crew.h"
 
 #include "core/face/engine_impl.h"
-#include "core/partial/coded.h"
+#include "ext/coded/coded.h"
 
 static void gifts_of_another_step__are_not_taken(void)
 {

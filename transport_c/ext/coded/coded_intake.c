@@ -3,7 +3,7 @@
  * What the core asks of a coded job beyond its ops (op_coded.c): its memory, its options, and the table.
  */
 #include "core/base/bits.h"
-#include "core/partial/coded.h"
+#include "ext/coded/coded.h"
 
 /* One rank a host, with groups or with a linear code that the rounding of float32 bears. Of such a code, and in a tree,
  * there is no estimate. */

@@ -2,7 +2,7 @@
  *
  * Coded jobs: what the rank of this host gives to a step, and how its calls for the results of steps are answered.
  */
-#include "core/partial/coded.h"
+#include "ext/coded/coded.h"
 
 static ut_inbox *rank_of(const ut_job *j)
 {
