@@ -72,9 +72,11 @@ static void send_slots(uint32_t first, uint32_t count, bool arrive)
 {
     for (uint32_t i = 0; i < count; i++) {
         CHECK(ut_conn_may_send(&tx, PACKET) > 0);
-        uint64_t pn = ut_conn_sending(&tx, 7, 1 << 6, first + i, 1, PACKET, false, now);
+        uint64_t pn = ut_conn_sending(&tx, &(ut_sent){.op_seq = 7, .step = 1 << 6, .slot = first + i, .bytes = PACKET},
+                                      1, false, now);
         if (arrive)
-            ut_conn_received(&rx, pn, 1, PACKET, (uint32_t)(now / UT_US) & 0xffffff, false, false, now + 100 * UT_US);
+            ut_conn_received(&rx, pn, &(ut_came){1, PACKET, (uint32_t)(now / UT_US) & 0xffffff, false, false},
+                             now + 100 * UT_US);
     }
     now += 100 * UT_US;
 }

@@ -341,7 +341,7 @@ static void schedule__goes_up_to_the_parent_and_down_past_the_dead(void)
     static ut_schedule s;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char found[64] = "";
-        ut_schedule_tree(&s, 7, rows[i].self, 2, rows[i].owners, 10, 4);
+        ut_schedule_tree(&s, &(ut_layout){7, rows[i].self, 10, 4}, 2, rows[i].owners);
         for (uint32_t k = 0; k < s.steps; k++) {
             const ut_step *x = &s.step[k];
             char step[8];

@@ -83,7 +83,9 @@ static void grant__a_feedback_that_was_overtaken_acknowledges_still(void)
     run(now + 200 * UT_MS);
     ut_conn *c = &hosts[0].engine->job[0]->conn[1];
     CHECK_EQ(c->tx.flying, 0);
-    const uint64_t first = ut_conn_sending(c, UINT32_MAX, 0, 0, 3, 100, false, now), acked = c->tx.acked_packets;
+    const uint64_t first = ut_conn_sending(c, &(ut_sent){.op_seq = UINT32_MAX, .step = 0, .slot = 0, .bytes = 100}, 3,
+                                           false, now),
+                   acked = c->tx.acked_packets;
     ut_feedback old = {.cid = named, .number = c->peer.feedback - 1, .ack_words = 1, .grant = c->tx.grant + 5000};
     const uint64_t before = c->peer.feedback, grant = c->tx.grant;
     ut_stats was, is;

@@ -33,7 +33,7 @@ static void begin(const ut_fold_rule *rule, void *rule_memory)
                         .bytes = sizeof mine,
                         .element = 4,
                         .acc_element = 4};
-    ut_schedule_tar(&plan.schedule, HOSTS, 0, HOSTS - 1, 0, (1 << HOSTS) - 1, COUNT, 4);
+    ut_schedule_tar(&plan.schedule, &(ut_layout){HOSTS, 0, COUNT, 4}, HOSTS - 1, 0, (1 << HOSTS) - 1);
     for (uint32_t i = 0; i < plan.schedule.steps; i++)
         ut_transfer_init(&plan.transfer[i], plan.schedule.step[i].bytes, P, &bits[2 * i], &bits[2 * i + 1]);
     for (unsigned i = 0; i < COUNT; i++)
@@ -45,7 +45,7 @@ static void begin(const ut_fold_rule *rule, void *rule_memory)
                             .acc = (uint8_t *)result + plan.schedule.own_offset};
     turn = (ut_work){0};
     ut_work_begin_turn(&turn);
-    ut_fold_init(&fold, &what, &plan, &memory, &turn, P, HOSTS, HOSTS, 0);
+    ut_fold_init(&fold, &what, &plan, &memory, &turn, &(ut_fold_job){P, HOSTS, HOSTS, 0});
     fold.state = state;
     fold.weight = weight;
     fold.crc = crc;

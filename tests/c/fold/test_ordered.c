@@ -48,7 +48,7 @@ static void begin(unsigned dtype, unsigned redop, uint32_t self, const ut_fold_r
                         .element = element,
                         .acc_element = ut_dtype_acc_bytes(dtype)};
     uint32_t payload = (uint32_t)(EACH * element);
-    ut_schedule_tar(&plan.schedule, HOSTS, self, HOSTS - 1, 1, (1 << HOSTS) - 1, COUNT, element);
+    ut_schedule_tar(&plan.schedule, &(ut_layout){HOSTS, self, COUNT, element}, HOSTS - 1, 1, (1 << HOSTS) - 1);
     for (uint32_t i = 0; i < plan.schedule.steps; i++)
         ut_transfer_init(&plan.transfer[i], plan.schedule.step[i].bytes, payload, &bits[2 * i], &bits[2 * i + 1]);
     memcpy(result, brought[self], COUNT * element);
@@ -57,7 +57,7 @@ static void begin(unsigned dtype, unsigned redop, uint32_t self, const ut_fold_r
     turn = (ut_work){0};
     ut_work_begin_turn(&turn);
     ordered = (ut_ordered){.kept = kept, .room = sizeof kept};
-    ut_fold_init(&fold, &what, &plan, &memory, &turn, payload, HOSTS, HOSTS, self);
+    ut_fold_init(&fold, &what, &plan, &memory, &turn, &(ut_fold_job){payload, HOSTS, HOSTS, self});
     fold.state = state;
     fold.weight = weight;
     fold.crc = crc;
@@ -247,7 +247,7 @@ static void ordered__fits_what_all_owners_bring(void)
         for (uint64_t count = COUNT - 2; count <= COUNT + 1; count++) {
             uint32_t self = (uint32_t)__builtin_ctzll(owners), all = (uint32_t)__builtin_popcountll(owners);
             static ut_schedule s;
-            ut_schedule_tar(&s, HOSTS, self, 1, 0, owners, count, 4);
+            ut_schedule_tar(&s, &(ut_layout){HOSTS, self, count, 4}, 1, 0, owners);
             CHECK_EQ(ut_ordered_fits(&o, &s), all + 1 >= HOSTS);
             for (uint32_t i = 0; i < s.steps; i++) /* hosts that own nothing because they are gone bring nothing */
                 s.step[i].bytes = owners >> s.step[i].peer & 1 ? s.step[i].bytes : 0;

@@ -13,7 +13,7 @@ static ut_schedule schedule;
 static void check_largest(uint32_t hosts, uint32_t self, uint64_t bucket, size_t element, uint32_t payload)
 {
     const uint64_t count = bucket / element;
-    ut_schedule_tar(&schedule, hosts, self, 1, 7, UINT64_MAX, count, element);
+    ut_schedule_tar(&schedule, &(ut_layout){hosts, self, count, element}, 1, 7, UINT64_MAX);
     uint64_t own = 0, placed = 0, sent = 0;
     for (uint32_t i = 0; i < schedule.steps; i++) {
         const ut_step *s = &schedule.step[i];

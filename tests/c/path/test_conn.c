@@ -165,7 +165,7 @@ static void ut_conn__replay_window_against_a_set(void)
                   (size_t)head);
         old += too_old;
         if (verdict == UT_PN_NEW) {
-            ut_conn_received(&rx, pn, 1, 100, 0, false, false, now);
+            ut_conn_received(&rx, pn, &(ut_came){1, 100, 0, false, false}, now);
             seen[pn] = true;
             head = pn + 1 > head ? pn + 1 : head;
         }
@@ -217,7 +217,7 @@ static void ut_conn__feedback_says_what_came(void)
         uint64_t pn = check_below(3000), expanded;
         if (ut_conn_check_pn(&rx, (uint32_t)pn, &expanded) == UT_PN_SEEN)
             continue;
-        ut_conn_received(&rx, pn, 1, 100, 0, false, false, now);
+        ut_conn_received(&rx, pn, &(ut_came){1, 100, 0, false, false}, now);
         came[pn] = true;
         top = pn > top ? pn : top;
     }
@@ -247,7 +247,7 @@ static void ut_conn__feedback_says_what_came_across_the_end_of_the_ring(void)
         for (unsigned k = 0; k < SPAN; k++) {
             const uint64_t i = check_below(SPAN);
             if (!came[i])
-                ut_conn_received(&rx, first + i, 1, 100, 0, false, false, now);
+                ut_conn_received(&rx, first + i, &(ut_came){1, 100, 0, false, false}, now);
             came[i] = true;
         }
         while (speaks_at(&rx) != UT_NEVER)
@@ -276,7 +276,7 @@ static void ut_conn__no_number_is_left_out(void)
         CHECK_EQ(lost_slots, 0);
     }
     /* But a sender that leaves out a million numbers gets no thousand answers. */
-    ut_conn_received(&rx, rx.rx.next + UT_PACKET_JUMP_MAX - 1, 1, PACKET, 0, false, false, now);
+    ut_conn_received(&rx, rx.rx.next + UT_PACKET_JUMP_MAX - 1, &(ut_came){1, PACKET, 0, false, false}, now);
     static ut_feedback f;
     unsigned said = 0;
     for (; speaks_at(&rx) <= now + UT_HOLD_NS; said++)

@@ -36,9 +36,10 @@ static void ut_conn__lost_bytes_come_back_as_credit(void)
     uint8_t packet[PACKET] = {0};
     send_slots(0, 1, false);
     for (uint32_t i = 1; i < n; i++) {
-        uint64_t pn = ut_conn_sending(&tx, 8, 1 << 6, i, 1, PACKET, false, now);
+        uint64_t pn =
+            ut_conn_sending(&tx, &(ut_sent){.op_seq = 8, .step = 1 << 6, .slot = i, .bytes = PACKET}, 1, false, now);
         CHECK(ut_conn_stash(&rx, packet, PACKET));
-        ut_conn_received(&rx, pn, 1, PACKET, 0, false, false, now);
+        ut_conn_received(&rx, pn, &(ut_came){1, PACKET, 0, false, false}, now);
     }
     now += UT_MS;
     feedback();
@@ -54,18 +55,19 @@ static void ut_conn__a_short_lost_packet_has_credit_for_its_repair(void)
     fresh();
     uint8_t packet[PACKET] = {0};
     uint64_t early = 0;
-    ut_conn_sending(&tx, 7, 1 << 6, 0, 1, SHORT, false, now);
+    ut_conn_sending(&tx, &(ut_sent){.op_seq = 7, .step = 1 << 6, .slot = 0, .bytes = SHORT}, 1, false, now);
     for (uint32_t i = 1; ut_conn_may_send(&tx, PACKET); i++, early += PACKET) {
-        uint64_t pn = ut_conn_sending(&tx, 8, 1 << 6, i, 1, PACKET, false, now);
+        uint64_t pn =
+            ut_conn_sending(&tx, &(ut_sent){.op_seq = 8, .step = 1 << 6, .slot = i, .bytes = PACKET}, 1, false, now);
         CHECK(ut_conn_stash(&rx, packet, PACKET));
-        ut_conn_received(&rx, pn, 1, PACKET, 0, false, false, now);
+        ut_conn_received(&rx, pn, &(ut_came){1, PACKET, 0, false, false}, now);
     }
     now += UT_MS;
     feedback();
     CHECK_EQ(lost_slots, 1);
     CHECK(WINDOW - early >= SHORT && WINDOW - early < PACKET);
     CHECK_EQ(ut_conn_may_send(&tx, PACKET), 1);
-    ut_conn_sending(&tx, 7, 1 << 6, 0, 1, SHORT, false, now);
+    ut_conn_sending(&tx, &(ut_sent){.op_seq = 7, .step = 1 << 6, .slot = 0, .bytes = SHORT}, 1, false, now);
     CHECK_EQ(ut_conn_may_send(&tx, PACKET), 0); /* one at a time */
 }
 
@@ -95,11 +97,13 @@ static void ut_conn__tells_the_fate_of_each(void)
         for (uint32_t n = (uint32_t)check_below(90); n > 0; n--) {
             const uint32_t some = 1 + (uint32_t)check_below(4), bytes = check_below(20) ? PACKET : 100;
             slot = check_below(9) ? slot : (uint32_t)check_below(5000);
-            const uint64_t pn = ut_conn_sending(&tx, 7 + (check_below(30) == 0), 3, slot, some, bytes, false, now);
+            const uint64_t pn = ut_conn_sending(
+                &tx, &(ut_sent){.op_seq = 7 + (check_below(30) == 0), .step = 3, .slot = slot, .bytes = bytes}, some,
+                false, now);
             for (uint32_t i = 0; i < some; i++, slot++) {
                 if (check_below(12) == 0)
                     continue;
-                ut_conn_received(&rx, pn + i, 1, bytes, 0, false, false, now);
+                ut_conn_received(&rx, pn + i, &(ut_came){1, bytes, 0, false, false}, now);
                 sum += (uint64_t)slot * slot;
                 came++;
             }
@@ -121,8 +125,9 @@ static void two_feedbacks(uint32_t count, ut_feedback *older, ut_feedback *newer
     acked_sum = 0;
     tx.tx.srtt = 400 * UT_US;
     for (uint32_t i = 0; i < count; i++) {
-        uint64_t pn = ut_conn_sending(&tx, 7, 1 << 6, i, 1, PACKET, false, now);
-        ut_conn_received(&rx, pn, 1, PACKET, (uint32_t)(now / UT_US) & 0xffffff, false, false, now);
+        uint64_t pn =
+            ut_conn_sending(&tx, &(ut_sent){.op_seq = 7, .step = 1 << 6, .slot = i, .bytes = PACKET}, 1, false, now);
+        ut_conn_received(&rx, pn, &(ut_came){1, PACKET, (uint32_t)(now / UT_US) & 0xffffff, false, false}, now);
     }
     now += UT_MS; /* all were sent more than a round trip ago */
     ut_conn_fill_feedback(&rx, older, now);
@@ -181,7 +186,8 @@ static void ut_conn__lost_when_overtaken_by_a_later_one(void)
     send_slots(0, 4, true);
     feedback();
     const ut_ns sent = now;
-    uint64_t late = ut_conn_sending(&tx, 7, 1 << 6, 100, 1, PACKET, false, now);
+    uint64_t late =
+        ut_conn_sending(&tx, &(ut_sent){.op_seq = 7, .step = 1 << 6, .slot = 100, .bytes = PACKET}, 1, false, now);
     now += tx.tx.srtt / 4 - 5 * UT_US;
     ut_ns at = now;
     send_slots(10, 1, true);
@@ -192,7 +198,7 @@ static void ut_conn__lost_when_overtaken_by_a_later_one(void)
     feedback();
     CHECK_EQ(lost_slots, 1);
     CHECK_EQ(last_lost, 100);
-    ut_conn_received(&rx, late, 1, PACKET, 0, false, false, now);
+    ut_conn_received(&rx, late, &(ut_came){1, PACKET, 0, false, false}, now);
     feedback();
     CHECK_EQ(tx.tx.spurious_losses, 1);
     CHECK_GE(tx.tx.reorder, at + 10 * UT_US - sent); /* when what overtook it was sent, no sooner */
@@ -223,7 +229,7 @@ static void ut_conn__a_late_answer_is_no_reordering(void)
             CHECK(ut_conn_tick(&tx, now, fate, NULL));
         }
         for (uint64_t pn = first; pn < first + 6; pn++)
-            ut_conn_received(&rx, pn, 1, PACKET, 0, false, false, now);
+            ut_conn_received(&rx, pn, &(ut_came){1, PACKET, 0, false, false}, now);
         feedback();
         CHECK_GE(tx.tx.spurious_losses, spurious + (silent == 1 ? 1 : 6));
         CHECK_EQ(tx.tx.reorder, 0);
@@ -271,7 +277,7 @@ static void ut_conn__hurries_after_a_loss(void)
         CHECK_EQ(lost_slots, 2);
         CHECK_EQ(tx.tx.hurry_to, now + UT_HURRY_NS);
         for (uint64_t pn = 0; pn < late; pn++)
-            ut_conn_received(&rx, pn, 1, PACKET, 0, false, false, now);
+            ut_conn_received(&rx, pn, &(ut_came){1, PACKET, 0, false, false}, now);
         feedback();
         CHECK_EQ(now < tx.tx.hurry_to, late < 2);
     }
@@ -283,7 +289,7 @@ static void ut_conn__hurries_after_a_loss(void)
     send_slots(101, 1, false);
     send_slots(102, 100, true);
     feedback();
-    ut_conn_received(&rx, 101, 1, PACKET, 0, false, false, now);
+    ut_conn_received(&rx, 101, &(ut_came){1, PACKET, 0, false, false}, now);
     feedback();
     CHECK_EQ(tx.tx.spurious_losses, 1);
     CHECK_EQ(tx.tx.hurry_to, now + UT_HURRY_NS);
@@ -297,15 +303,15 @@ static void ut_conn__the_tail_is_probed_sooner(void)
     feedback();
     send_slots(40, 1, false);
     ut_ns usual = ut_conn_pto(&tx);
-    ut_conn_sending(&tx, 7, 1 << 6, 41, 1, PACKET, true, now);
+    ut_conn_sending(&tx, &(ut_sent){.op_seq = 7, .step = 1 << 6, .slot = 41, .bytes = PACKET}, 1, true, now);
     CHECK(usual > UT_HOLD_NS);
     CHECK_EQ(ut_conn_pto(&tx), usual - UT_HOLD_NS + UT_TIMER_MIN_NS);
     rx.tx.srtt = 200 * UT_US;
     feedback();
     CHECK_EQ(speaks_at(&rx), UT_NEVER);
-    ut_conn_received(&rx, 40, 1, PACKET, 0, false, false, now);
+    ut_conn_received(&rx, 40, &(ut_came){1, PACKET, 0, false, false}, now);
     CHECK_EQ(speaks_at(&rx), now + UT_HOLD_NS);
-    ut_conn_received(&rx, 41, 1, PACKET, 0, false, true, now);
+    ut_conn_received(&rx, 41, &(ut_came){1, PACKET, 0, false, true}, now);
     CHECK_EQ(speaks_at(&rx), now + 50 * UT_US);
 }
 
@@ -328,12 +334,13 @@ static void ut_conn__lost_by_time(void)
 static void ut_conn__late_arrival_undoes_the_loss(void)
 {
     fresh();
-    uint64_t pn = ut_conn_sending(&tx, 7, 1 << 6, 5, 1, PACKET, false, now);
+    uint64_t pn =
+        ut_conn_sending(&tx, &(ut_sent){.op_seq = 7, .step = 1 << 6, .slot = 5, .bytes = PACKET}, 1, false, now);
     send_slots(10, 60, true);
     feedback();
     CHECK_EQ(lost_slots, 1);
     uint64_t lost_bytes = tx.tx.lost_bytes;
-    ut_conn_received(&rx, pn, 1, PACKET, 0, false, false, now);
+    ut_conn_received(&rx, pn, &(ut_came){1, PACKET, 0, false, false}, now);
     feedback();
     CHECK_EQ(tx.tx.spurious_losses, 1);
     CHECK_EQ(tx.tx.lost_bytes, lost_bytes - PACKET);
@@ -366,14 +373,16 @@ static void ut_conn__tail_probe(void)
 static void ut_conn__srtt_follows_rfc6298(void)
 {
     fresh();
-    uint64_t pn = ut_conn_sending(&tx, 7, 1 << 6, 0, 1, PACKET, false, now);
-    ut_conn_received(&rx, pn, 1, PACKET, (uint32_t)(now / UT_US) & 0xffffff, false, false, now + 2 * UT_MS);
+    uint64_t pn =
+        ut_conn_sending(&tx, &(ut_sent){.op_seq = 7, .step = 1 << 6, .slot = 0, .bytes = PACKET}, 1, false, now);
+    ut_conn_received(&rx, pn, &(ut_came){1, PACKET, (uint32_t)(now / UT_US) & 0xffffff, false, false}, now + 2 * UT_MS);
     now += 5 * UT_MS; /* 2 ms there, 3 ms held */
     feedback();
     CHECK_EQ(tx.tx.srtt, 2 * UT_MS);
     CHECK_EQ(tx.tx.rttvar, UT_MS);
-    pn = ut_conn_sending(&tx, 7, 1 << 6, 1, 1, PACKET, false, now);
-    ut_conn_received(&rx, pn, 1, PACKET, (uint32_t)(now / UT_US) & 0xffffff, false, false, now + 10 * UT_MS);
+    pn = ut_conn_sending(&tx, &(ut_sent){.op_seq = 7, .step = 1 << 6, .slot = 1, .bytes = PACKET}, 1, false, now);
+    ut_conn_received(&rx, pn, &(ut_came){1, PACKET, (uint32_t)(now / UT_US) & 0xffffff, false, false},
+                     now + 10 * UT_MS);
     now += 10 * UT_MS;
     feedback();
     CHECK_EQ(tx.tx.srtt, 3 * UT_MS);
@@ -386,7 +395,7 @@ static void ut_conn__long_silence_does_not_wedge(void)
     fresh();
     tx.tx.grant = UINT64_MAX / 2;
     for (uint32_t i = 0; i < UT_SENT_MAX; i++)
-        ut_conn_sending(&tx, 7, 1 << 6, i, 1, 40, false, now);
+        ut_conn_sending(&tx, &(ut_sent){.op_seq = 7, .step = 1 << 6, .slot = i, .bytes = 40}, 1, false, now);
     CHECK_EQ(ut_conn_may_send(&tx, 40), 0);
     now += UT_SECOND;
     CHECK(ut_conn_tick(&tx, now, fate, NULL));
@@ -406,17 +415,17 @@ static void ut_conn__a_peer_that_sleeps_has_lost_nothing(void)
     uint32_t most = ut_conn_may_send(&tx, 40);
     CHECK_GE(most, UT_SENT_MAX * 9 / 10);
     for (uint32_t i = 0; i < most; i++)
-        ut_conn_sending(&tx, 7, 1 << 6, i, 1, 40, false, now);
+        ut_conn_sending(&tx, &(ut_sent){.op_seq = 7, .step = 1 << 6, .slot = i, .bytes = 40}, 1, false, now);
     CHECK_EQ(ut_conn_may_send(&tx, 40), 0);
     for (unsigned probes = 1; probes <= 2; probes++) {
         now = tx.tx.last + ut_conn_pto(&tx);
         CHECK(ut_conn_tick(&tx, now, fate, NULL));
         CHECK_EQ(lost_slots, probes);
         CHECK_GE(ut_conn_may_send(&tx, 40), 1); /* its memory was kept for it */
-        ut_conn_sending(&tx, 7, 1 << 6, last_lost, 1, 40, true, now);
+        ut_conn_sending(&tx, &(ut_sent){.op_seq = 7, .step = 1 << 6, .slot = last_lost, .bytes = 40}, 1, true, now);
     }
     for (uint64_t pn = 0; pn < tx.tx.next; pn++)
-        ut_conn_received(&rx, pn, 1, 40, 0, false, false, now);
+        ut_conn_received(&rx, pn, &(ut_came){1, 40, 0, false, false}, now);
     while (speaks_at(&rx) <= now)
         feedback();
     CHECK_EQ(lost_slots, 2);

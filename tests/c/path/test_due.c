@@ -26,7 +26,7 @@ static unsigned asking(uint32_t n)
     unsigned asked = 0;
     for (uint32_t i = 0; i < n; i++) {
         const bool ask = ut_conn_asks_in(&tx, PACKET) == 0;
-        ut_conn_sending(&tx, 7, 1 << 6, i, 1, PACKET, ask, now);
+        ut_conn_sending(&tx, &(ut_sent){.op_seq = 7, .step = 1 << 6, .slot = i, .bytes = PACKET}, 1, ask, now);
         asked += ask;
     }
     return asked;
@@ -69,14 +69,14 @@ static void ut_conn__speaks_as_it_is_asked(void)
         const ut_ns hold = UT_MAX2(trips[i] / 4, UT_MS), gap = hold * 9 / 10;
         CHECK_EQ(ut_conn_hold(&rx), hold);
         for (uint32_t k = 0; k < 100; k++, now += gap) {
-            ut_conn_received(&rx, k, 1, PACKET, 0, false, false, now);
+            ut_conn_received(&rx, k, &(ut_came){1, PACKET, 0, false, false}, now);
             CHECK_EQ(speaks_at(&rx), now + hold);
         }
-        ut_conn_received(&rx, 100, 1, PACKET, 0, false, true, now);
+        ut_conn_received(&rx, 100, &(ut_came){1, PACKET, 0, false, true}, now);
         CHECK_EQ(speaks_at(&rx), now + UT_MIN2(trips[i] / 4, (ut_ns)UT_TIMER_MIN_NS));
         const ut_ns due = speaks_at(&rx);
         now += gap / 100;
-        ut_conn_received(&rx, 101, 1, PACKET, 0, false, false, now);
+        ut_conn_received(&rx, 101, &(ut_came){1, PACKET, 0, false, false}, now);
         CHECK_EQ(speaks_at(&rx), due); /* more data does not put the answer off */
     }
 }
@@ -97,7 +97,7 @@ static void ut_conn__speaks_to_those_who_never_and_always_ask(void)
                 CHECK_EQ(speaks_at(&rx), UT_NEVER);
                 said++;
             }
-            ut_conn_received(&rx, k, 1, PACKET, 0, false, always, now);
+            ut_conn_received(&rx, k, &(ut_came){1, PACKET, 0, false, always}, now);
         }
         CHECK_EQ(speaks_at(&rx) <= now, !always);
         CHECK_EQ(said, always ? (2 * UT_FEEDBACK_PACKETS - 1) / 25 : 1);
@@ -116,7 +116,7 @@ static void ut_conn__a_grant_takes_along_what_is_worth_it(void)
     CHECK(ut_conn_grant_takes_along(&rx, now));
     feedback();
     CHECK(!ut_conn_grant_takes_along(&rx, now));
-    ut_conn_received(&rx, tx.tx.next, 1, PACKET, 0, false, true, now);
+    ut_conn_received(&rx, tx.tx.next, &(ut_came){1, PACKET, 0, false, true}, now);
     CHECK(ut_conn_grant_takes_along(&rx, now));
 }
 

@@ -31,7 +31,7 @@ static const char *round_of(uint32_t hosts, uint32_t incast, uint32_t host, uint
     static ut_schedule s;
     size_t at = 0;
     text[0] = 0;
-    ut_schedule_tar(&s, hosts, host, incast, 0, UINT64_MAX, 1000, 4);
+    ut_schedule_tar(&s, &(ut_layout){hosts, host, 1000, 4}, incast, 0, UINT64_MAX);
     for (uint32_t i = 0; i < s.steps; i++)
         if (s.step[i].kind == UT_STEP_SEND && s.step[i].stage == 1 && s.step[i].round == round)
             at += (size_t)snprintf(text + at, sizeof text - at, "%s%u", at ? "," : "", s.step[i].peer);
@@ -102,7 +102,7 @@ static void check_one(uint32_t n, uint32_t incast, uint64_t op_seq, uint64_t own
     memset(sent, 0, sizeof sent);
     memset(heard, 0, sizeof heard);
     for (uint32_t h = 0; h < n; h++)
-        ut_schedule_tar(&all[h], n, h, incast, op_seq, owners, count, element);
+        ut_schedule_tar(&all[h], &(ut_layout){n, h, count, element}, incast, op_seq, owners);
     uint64_t owned = 0;
     for (uint32_t h = 0; h < n; h++) {
         const ut_schedule *s = &all[h];
@@ -178,7 +178,7 @@ static void ut_schedule_tar__among_owners(void)
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         for (uint32_t h = 0; h < 3; h++) {
-            ut_schedule_tar(&all[h], 3, h, 1, rows[i].op_seq, rows[i].owners, 10, 4);
+            ut_schedule_tar(&all[h], &(ut_layout){3, h, 10, 4}, 1, rows[i].op_seq, rows[i].owners);
             CHECK_EQ(all[h].own_offset, 4 * rows[i].from[h]);
             CHECK_EQ(all[h].own_bytes, 4 * (rows[i].to[h] - rows[i].from[h]));
         }

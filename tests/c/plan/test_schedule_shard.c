@@ -39,7 +39,7 @@ static uint32_t moves(unsigned collective, uint32_t root, uint32_t n, unsigned s
 static void check_tables(unsigned collective, uint32_t root, uint32_t n, uint32_t incast, uint64_t count)
 {
     for (uint32_t h = 0; h < n; h++)
-        ut_schedule_shard(&all[h], collective, root, n, h, incast, count, 4);
+        ut_schedule_shard(&all[h], &(ut_layout){n, h, count, 4}, collective, root, incast);
     for (uint32_t h = 0; h < n; h++) {
         const ut_schedule *s = &all[h];
         uint32_t known = 0;
@@ -96,7 +96,7 @@ static void ut_schedule_shard__a_broadcast_by_hand(void)
         static ut_schedule s;
         char text[128] = "";
         size_t at = 0;
-        ut_schedule_shard(&s, UT_BROADCAST, rows[i].root, 3, rows[i].host, 1, 3, 4);
+        ut_schedule_shard(&s, &(ut_layout){3, rows[i].host, 3, 4}, UT_BROADCAST, rows[i].root, 1);
         for (uint32_t k = 0; k < s.steps; k++)
             at += (size_t)snprintf(text + at, sizeof text - at, "%s%u%c%u", k ? " " : "", s.step[k].stage,
                                    s.step[k].kind == UT_STEP_SEND ? 's' : 'r', s.step[k].peer);

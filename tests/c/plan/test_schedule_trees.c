@@ -106,7 +106,7 @@ static void check_one(unsigned algorithm, uint32_t n, uint32_t incast, uint64_t 
     uint32_t owners[UT_HOSTS_MAX] = {0};
     for (uint32_t h = 0; h < n; h++) {
         ut_schedule *s = &all[h];
-        ut_schedule_build(s, algorithm, n, h, incast, op_seq, UINT64_MAX, count, element);
+        ut_schedule_build(s, &(ut_layout){n, h, count, element}, algorithm, incast, op_seq, UINT64_MAX);
         CHECK_LE(s->steps, UT_STEPS_MAX);
         CHECK_EQ(s->rounds, rounds_of(algorithm, n, incast));
         CHECK(s->chunks == (algorithm == UT_PS ? 1 : n) && s->from[0] == 0 && s->from[s->chunks] == count * element);
@@ -164,7 +164,7 @@ static void ut_schedule_build__bytes_per_host(void)
             for (uint32_t h = 0; h < n; h++) {
                 ut_schedule *s = &all[h];
                 uint64_t sum[2] = {0, 0};
-                ut_schedule_build(s, algorithm, n, h, 1, 7, UINT64_MAX, n, 4);
+                ut_schedule_build(s, &(ut_layout){n, h, n, 4}, algorithm, 1, 7, UINT64_MAX);
                 for (uint32_t i = 0; i < s->steps; i++)
                     sum[s->step[i].kind == UT_STEP_SEND] += s->step[i].bytes / 4;
                 most[0] = UT_MAX2(most[0], sum[0]);
@@ -184,7 +184,7 @@ static const char *table_of(unsigned algorithm, uint32_t n, uint32_t host, uint6
     static ut_schedule s;
     size_t at = 0;
     text[0] = 0;
-    ut_schedule_build(&s, algorithm, n, host, 1, op_seq, UINT64_MAX, 1000, 4);
+    ut_schedule_build(&s, &(ut_layout){n, host, 1000, 4}, algorithm, 1, op_seq, UINT64_MAX);
     for (uint32_t i = 0; i < s.steps; i++)
         if (s.step[i].kind == kind && s.step[i].stage == stage)
             at += (size_t)snprintf(text + at, sizeof text - at, "%s%u:%u:%u", at ? " " : "", s.step[i].round,

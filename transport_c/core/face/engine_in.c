@@ -100,11 +100,12 @@ static bool is_new(ut_engine *e, const ut_job *j, uint32_t host, uint32_t low, u
     }
 }
 
-/* A data packet in whose path and checksum we believe; |len| bytes without what a cipher adds, as one datagram or put
- * together from pieces. */
-static void take_data(ut_engine *e, ut_job *j, uint32_t host, const ut_data *h, const uint8_t *packet, size_t len,
-                      bool ce, ut_ns now)
+/* A data packet in whose path and checksum we believe, without what a cipher adds, as one datagram or put together from
+ * pieces. */
+static void take_data(ut_engine *e, ut_job *j, uint32_t host, const ut_data *h, const uint8_t *packet, bool ce,
+                      ut_ns now)
 {
+    const uint32_t len = ut_wire_packet((uint32_t)h->payload_len, 0), bytes = len + j->frame.overhead;
     ut_conn *c = &j->conn[host];
     uint64_t pn;
     if (c->shut) { /* since its datagram was looked at, by one that came with it */
@@ -119,8 +120,8 @@ static void take_data(ut_engine *e, ut_job *j, uint32_t host, const ut_data *h, 
         e->stats.data_refused++; /* beyond its credit; not acknowledged, so nothing is lost but time */
         return;
     }
-    ut_engine_came(e, 1, (uint32_t)len + j->frame.overhead, pn + 1 - UT_MIN2(c->rx.next, pn + 1));
-    ut_conn_received(c, pn, 1, (uint32_t)len + j->frame.overhead, h->time_us, ce, h->flags & UT_FLAG_ASK, now);
+    ut_engine_came(e, 1, bytes, pn + 1 - UT_MIN2(c->rx.next, pn + 1));
+    ut_conn_received(c, pn, &(ut_came){1, bytes, h->time_us, ce, h->flags & UT_FLAG_ASK}, now);
     if (h->flags & UT_FLAG_REPAIR && taken == UT_TAKEN_USED)
         e->stats.bytes_repaired += h->payload_len;
     if (taken == UT_TAKEN_LATE)
@@ -146,7 +147,7 @@ static void take_run(ut_engine *e, run *r, bool ce, ut_ns now)
         return;
     ut_conn *c = &r->job->conn[r->host];
     assert(packets <= UT_RUN_MOST);
-    const uint32_t len = ut_wire_packet((uint32_t)first->payload_len, 0), bytes = len + r->job->frame.overhead;
+    const uint32_t bytes = ut_wire_packet((uint32_t)first->payload_len, r->job->frame.overhead);
     if (packets > 1 && !c->shut && !(first->flags & UT_FLAG_REPAIR) &&
         ut_conn_check_pn(c, first->pn, &pn) == UT_PN_NEW && pn >= c->rx.next) {
         c->rx.last = now;
@@ -154,13 +155,13 @@ static void take_run(ut_engine *e, run *r, bool ce, ut_ns now)
     }
     if (n > 0) {
         ut_engine_came(e, n, n * bytes, pn + n - c->rx.next);
-        ut_conn_received(c, pn, n, n * bytes, first->time_us, ce, first->flags & UT_FLAG_ASK, now);
+        ut_conn_received(c, pn, &(ut_came){n, n * bytes, first->time_us, ce, first->flags & UT_FLAG_ASK}, now);
         e->stats.data_used += n;
         e->stats.bytes_used += n * first->payload_len;
     }
     for (; n < packets; n++) {
         const ut_data h = ut_run_packet(&r->data, n);
-        take_data(e, r->job, r->host, &h, r->data.packet + n * r->data.stride, len, ce, now);
+        take_data(e, r->job, r->host, &h, r->data.packet + n * r->data.stride, ce, now);
     }
     r->data.packets = 0;
 }
@@ -221,7 +222,7 @@ static void input_piece(ut_engine *e, uint8_t *packet, size_t len, bool ce, ut_n
     else if ((error = ut_data_decode(&h, whole, p.whole, UT_CHECK_SUM)) || h.cid != p.cid || h.pn != p.pn)
         count_undecodable(e, error ? error : UT_ERR_MALFORMED);
     else
-        take_data(e, j, host, &h, whole, p.whole, ce, now);
+        take_data(e, j, host, &h, whole, ce, now);
 }
 
 /* Credit that did not wait for a feedback. */

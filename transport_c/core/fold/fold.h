@@ -108,10 +108,14 @@ struct ut_op_fold {
     uint32_t fill_chunk, fill_slot; /* where holes are being filled; UINT32_MAX: nowhere yet */
 };
 
+/* Of the job: bytes of a full slot, ranks, hosts, and which of them this one is. */
+typedef struct ut_fold_job {
+    uint32_t payload, world, hosts, self;
+} ut_fold_job;
 /* |what|, |plan|, |memory| and |turn| stay the caller's, who sets them before each ut_fold_open. `state`, `weight` and
  * `crc` are the caller's too: an element for each slot of the largest bucket. */
 void ut_fold_init(ut_op_fold *f, const ut_op_what *what, ut_op_plan *plan, ut_op_memory *memory, ut_work *turn,
-                  uint32_t payload, uint32_t world, uint32_t hosts, uint32_t self);
+                  const ut_fold_job *job);
 /* An op begins: its schedule, transfers and buffers are in place. |ranks| of this host are in its contribution, and
  * |lacking| have not called. */
 void ut_fold_open(ut_op_fold *f, uint16_t ranks, uint32_t lacking);

@@ -30,16 +30,16 @@ uint32_t ut_fold_divisor(const ut_op_fold *f, uint32_t g)
 }
 
 void ut_fold_init(ut_op_fold *f, const ut_op_what *what, ut_op_plan *plan, ut_op_memory *memory, ut_work *turn,
-                  uint32_t payload, uint32_t world, uint32_t hosts, uint32_t self)
+                  const ut_fold_job *job)
 {
     assert(what && plan && memory && turn);
-    assert(payload > 0 && world > 0 && hosts <= UT_HOSTS_MAX && self < hosts);
+    assert(job->payload > 0 && job->world > 0 && job->hosts <= UT_HOSTS_MAX && job->self < job->hosts);
     f->what = what;
     f->plan = plan;
     f->memory = memory;
     f->turn = turn;
-    f->payload = payload;
-    f->world = world, f->hosts = hosts, f->self = self;
+    f->payload = job->payload;
+    f->world = job->world, f->hosts = job->hosts, f->self = job->self;
 }
 
 /* Which steps bring what is summed here, send the sums on, and bring the results. */

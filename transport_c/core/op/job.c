@@ -137,8 +137,8 @@ void ut_job_init(ut_job *j, uint32_t number, const ut_job_config *config, const 
         ut_op *op = &j->op[k];
         op->seq = UINT64_MAX;
         ut_account_init(&op->account, &j->account, &op->what, &op->plan, &op->fold);
-        ut_fold_init(&op->fold, &op->what, &op->plan, &op->memory, host->turn, j->payload, j->world, config->hosts,
-                     config->self);
+        ut_fold_init(&op->fold, &op->what, &op->plan, &op->memory, host->turn,
+                     &(ut_fold_job){j->payload, j->world, config->hosts, config->self});
     }
 }
 

@@ -142,18 +142,18 @@ static void plan(ut_job *j, ut_op *op, ut_ns now)
     op->account.kernel_drops_before = j->host->counters->kernel_drops;
     ut_op_time_open(j, op, now);
     bool planned = op->variant && op->variant->plan(j, op);
+    const ut_layout whole = {j->config.hosts, j->config.self, op->what.count, op->what.element};
+    const ut_layout shards = {whole.hosts, whole.self, op->what.bytes / op->what.element, op->what.element};
+    const uint32_t root = op->what.collective == UT_BROADCAST ? op->what.alike.root : 0;
+    ut_schedule *schedule = &op->plan.schedule;
     if (planned)
-        assert(op->plan.schedule.chunks);
-    else if (op->what.collective == UT_ALLREDUCE && ut_job_algorithm(j) == UT_TREE)
-        ut_schedule_tree(&op->plan.schedule, j->config.hosts, j->config.self, j->config.options.children,
-                         op->plan.owners, op->what.count, op->what.element);
-    else if (op->what.collective == UT_ALLREDUCE)
-        ut_schedule_build(&op->plan.schedule, ut_job_algorithm(j), j->config.hosts, j->config.self, op->plan.incast,
-                          op->seq, op->plan.owners, op->what.count, op->what.element);
+        assert(schedule->chunks);
+    else if (op->what.collective != UT_ALLREDUCE)
+        ut_schedule_shard(schedule, &shards, op->what.collective, root, op->plan.incast);
+    else if (ut_job_algorithm(j) == UT_TREE)
+        ut_schedule_tree(schedule, &whole, j->config.options.children, op->plan.owners);
     else
-        ut_schedule_shard(&op->plan.schedule, op->what.collective,
-                          op->what.collective == UT_BROADCAST ? op->what.alike.root : 0, j->config.hosts,
-                          j->config.self, op->plan.incast, op->what.bytes / op->what.element, op->what.element);
+        ut_schedule_build(schedule, &whole, ut_job_algorithm(j), op->plan.incast, op->seq, op->plan.owners);
     place_buffers(j, op);
 }
 

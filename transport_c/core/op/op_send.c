@@ -62,24 +62,34 @@ static bool asks(const ut_job *j, const ut_op *op, uint32_t i, bool repair, uint
            (last == 15 && (lasting || !is_short(&op->plan.transfer[i]) || !ut_job_is_calm(j, now)));
 }
 
+/* In which way all packets of a burst go, and when. */
+typedef struct way {
+    bool repair, pieces;
+    ut_ns now;
+} way;
+
 /* Adds packets with slots that follow each other, from |slot| on: |most| at most, for which the burst has room. Returns
  * how many it added, one at least; the others go in another form. */
-static uint32_t add_packets(ut_job *j, ut_op *op, uint32_t i, uint32_t slot, uint32_t most, bool repair, bool pieces,
-                            ut_ns now, ut_burst *b)
+static uint32_t add_packets(ut_job *j, ut_op *op, uint32_t i, uint32_t slot, uint32_t most, const way *by, ut_burst *b)
 {
+    const bool repair = by->repair;
     const ut_step *s = &op->plan.schedule.step[i];
     const ut_transfer *t = &op->plan.transfer[i];
     ut_conn *c = &j->conn[s->peer];
     const uint32_t len = ut_transfer_slot_bytes(t, slot, j->payload);
-    uint32_t n = pieces ? 1 : most;
+    uint32_t n = by->pieces ? 1 : most;
     unsigned ranks;
     const uint8_t last = last_percentile(t, slot, &n);
-    const bool ask = asks(j, op, i, repair, last, &n, now);
+    const bool ask = asks(j, op, i, repair, last, &n, by->now);
     const uint8_t *payload = ut_fold_payload(&op->fold, s, slot, &n, &ranks);
     const uint32_t *crc = s->stage == 1 ? NULL : &op->fold.crc[op->fold.first[s->chunk] + slot];
     const unsigned missing = j->world - UT_MIN2(j->world, ranks);
-    const uint64_t pn =
-        ut_conn_sending(c, (uint32_t)op->seq, (uint8_t)i, slot, n, ut_wire_packet(len, j->frame.overhead), ask, now);
+    const uint64_t pn = ut_conn_sending(c,
+                                        &(ut_sent){.op_seq = (uint32_t)op->seq,
+                                                   .step = (uint8_t)i,
+                                                   .slot = slot,
+                                                   .bytes = (uint16_t)ut_wire_packet(len, j->frame.overhead)},
+                                        n, ask, by->now);
     ut_data h = {.flags = (repair ? UT_FLAG_REPAIR : 0) | (ask ? UT_FLAG_ASK : 0),
                  .stage = s->stage,
                  .coverage = (uint16_t)(s->stage == 1 ? ranks : missing),
@@ -87,7 +97,7 @@ static uint32_t add_packets(ut_job *j, ut_op *op, uint32_t i, uint32_t slot, uin
                  .pn = (uint32_t)pn,
                  .op_seq = (uint32_t)op->seq,
                  .view = op->plan.view_tag,
-                 .time_us = (uint32_t)(now / UT_US) & 0xffffff,
+                 .time_us = (uint32_t)(by->now / UT_US) & 0xffffff,
                  .ultima = {.bucket = (uint16_t)op->seq,
                             .offset = (uint32_t)(s->offset + (uint64_t)slot * j->payload),
                             .timeout = op->time.learnt.field[s->stage - 1],
@@ -98,7 +108,7 @@ static uint32_t add_packets(ut_job *j, ut_op *op, uint32_t i, uint32_t slot, uin
         for (uint32_t k = 0; k < n; k++) /* what the root deals out comes back to it nowhere */
             op->fold.result.digest +=
                 ut_digest_part(ut_crc32c(0, payload + k * len, len), h.ultima.offset + k * len, len);
-    if (pieces) {
+    if (by->pieces) {
         c->tx.sent[pn % UT_SENT_MAX].pieces = 1;
         h.payload_crc = crc ? *crc : ut_crc32c(0, payload, len);
         ut_pieces_append(b, &h, payload, len, &j->frame);
@@ -128,6 +138,7 @@ static bool burst_of(ut_job *j, ut_op *op, uint32_t i, bool repairs, uint32_t mo
     } else if (mtu->pieces) {
         most = 1; /* one packet to look with */
     }
+    const way by = {repairs, pieces, now};
     for (uint32_t n = 0; n < most;) {
         uint32_t slot, some = 1;
         if (repairs) {
@@ -144,7 +155,7 @@ static bool burst_of(ut_job *j, ut_op *op, uint32_t i, bool repairs, uint32_t mo
                 continue;
             }
         }
-        some = add_packets(j, op, i, slot, some, repairs, pieces, now, b);
+        some = add_packets(j, op, i, slot, some, &by, b);
         t->next += repairs ? 0 : some;
         n += some;
         if (slot + some == t->slots)

@@ -146,9 +146,9 @@ static inline uint32_t ut_conn_burst(const ut_conn *c)
 {
     return c->tx.next < c->tx.short_to && c->cc.peers > 1 ? UT_BURST_SHORT : UINT32_MAX;
 }
-/* |packets| of |bytes| each are about to be sent, with |slot| and those behind it. Returns the first one's number. */
-uint64_t ut_conn_sending(ut_conn *c, uint32_t op_seq, uint8_t step, uint32_t slot, uint32_t packets, uint32_t bytes,
-                         bool ask, ut_ns now);
+/* |packets| like |first|, of which the caller gives op, step, slot and bytes, are about to be sent, each with the next
+ * slot. Returns the first one's number. */
+uint64_t ut_conn_sending(ut_conn *c, const ut_sent *first, uint32_t packets, bool ask, ut_ns now);
 /* How many packets of |bytes| go before one that asks for a feedback: one in each quarter of what may fly, once half of
  * that does. */
 uint32_t ut_conn_asks_in(const ut_conn *c, uint32_t bytes);
@@ -195,10 +195,8 @@ bool ut_conn_feedback_is_newer(const ut_conn *c, uint64_t number);
 /* A feedback came that is not newer. Returns true if so many have come since the newest one, with rising numbers, that
  * the newest cannot have been the peer's own: a forged one shuts out the true ones. */
 bool ut_conn_feedback_overtaken(ut_conn *c, uint64_t number, ut_ns now);
-/* A packet came that is new, or so many with numbers from |pn| on that are newer than all before them. |bytes| are
- * those of all, |time_us| the newest one's. |asked|: the sender waits for a feedback. */
-void ut_conn_received(ut_conn *c, uint64_t pn, uint32_t packets, uint32_t bytes, uint32_t time_us, bool ce, bool asked,
-                      ut_ns now);
+/* A packet came that is new, or so many with numbers from |pn| on that are newer than all before them. */
+void ut_conn_received(ut_conn *c, uint64_t pn, const ut_came *came, ut_ns now);
 /* Keeps an early datagram. False if there is no room: the datagram must then not be acknowledged. */
 bool ut_conn_stash(ut_conn *c, const uint8_t *packet, size_t len);
 /* There is news for the peer: the next feedback goes at |at| or earlier. */

@@ -56,9 +56,10 @@ ut_ns ut_conn_hold(const ut_conn *c)
     return UT_MAX2(c->tx.srtt / UT_ASK_PART, (ut_ns)UT_HOLD_NS);
 }
 
-void ut_conn_received(ut_conn *c, uint64_t pn, uint32_t packets, uint32_t bytes, uint32_t time_us, bool ce, bool asked,
-                      ut_ns now)
+void ut_conn_received(ut_conn *c, uint64_t pn, const ut_came *came, ut_ns now)
 {
+    const uint32_t packets = came->packets;
+    bool asked = came->asked;
     uint64_t end = pn + packets;
     assert(packets > 0 && (packets == 1 || pn >= c->rx.next));
     if (pn >= c->rx.next) {
@@ -68,16 +69,16 @@ void ut_conn_received(ut_conn *c, uint64_t pn, uint32_t packets, uint32_t bytes,
             asked = true;
         }
         c->rx.next = end;
-        c->rx.time_us = time_us;
+        c->rx.time_us = came->time_us;
         c->rx.time_at = now;
     }
     assert(end <= c->rx.next && c->rx.reported <= c->rx.packets);
     write_bits(c->rx.bits, UT_REPLAY_BITS, pn, packets, true);
-    c->rx.bytes += bytes;
+    c->rx.bytes += came->bytes;
     c->rx.packets += packets;
     c->rx.again_at = 0;
     c->rx.repeats = 0;
-    c->rx.ce += ce ? packets : 0;
+    c->rx.ce += came->ce ? packets : 0;
     bool due = c->rx.packets - c->rx.reported >= UT_FEEDBACK_PACKETS || c->rx.next >= c->rx.gap_due;
     c->say.due.at[UT_DUE_CAME] = now + ut_conn_hold(c); /* since the newest: a sender that goes on asks in time */
     if (due || asked)

@@ -40,24 +40,20 @@ uint32_t ut_conn_may_send(const ut_conn *c, uint32_t bytes)
     return (uint32_t)UT_MIN2(UT_MIN2(UT_MIN2(credit, memory), window), UINT32_MAX);
 }
 
-uint64_t ut_conn_sending(ut_conn *c, uint32_t op_seq, uint8_t step, uint32_t slot, uint32_t packets, uint32_t bytes,
-                         bool ask, ut_ns now)
+uint64_t ut_conn_sending(ut_conn *c, const ut_sent *first, uint32_t packets, bool ask, ut_ns now)
 {
     assert(c->tx.next - c->tx.base + packets <= UT_SENT_MAX);
-    assert(packets > 0 && bytes > 0 && bytes <= UINT16_MAX);
+    assert(packets > 0 && first->bytes > 0);
     const uint64_t pn = c->tx.next;
-    ut_sent sent = {.op_seq = op_seq,
-                    .slot = slot,
-                    .time_us = (uint32_t)(now / UT_US),
-                    .bytes = (uint16_t)bytes,
-                    .step = step,
-                    .state = UT_SENT_FLYING};
+    ut_sent sent = *first;
+    sent.time_us = (uint32_t)(now / UT_US);
+    sent.state = UT_SENT_FLYING;
     for (uint32_t i = 0; i < packets; i++, sent.slot++)
         *sent_at(c, pn + i) = sent;
     c->tx.next += packets;
-    c->tx.bytes += (uint64_t)packets * bytes;
+    c->tx.bytes += (uint64_t)packets * sent.bytes;
     c->tx.flying += packets;
-    c->tx.flying_bytes += (uint64_t)packets * bytes;
+    c->tx.flying_bytes += (uint64_t)packets * sent.bytes;
     c->tx.last = now;
     c->tx.asked = ask ? c->tx.next : c->tx.asked;
     c->tx.blocked_since = UT_NEVER;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a sender remembers of the packets that it has numbered, until their fates are decided.
+ * What a sender remembers of the packets that it has numbered, until their fates are decided; and what a receiver notes
+ * of those that came.
  */
 #ifndef UT_SENT_H
 #define UT_SENT_H
@@ -28,5 +29,14 @@ typedef struct ut_sent_gap {
     uint64_t from, to;
     ut_ns at;
 } ut_sent_gap;
+
+/* Packets that came with numbers that follow each other. */
+typedef struct ut_came {
+    uint32_t packets;
+    uint32_t bytes;   /* of all */
+    uint32_t time_us; /* of the newest, on its sender's clock */
+    bool ce;          /* the network says that it is full */
+    bool asked;       /* the sender waits for a feedback */
+} ut_came;
 
 #endif

@@ -49,47 +49,51 @@ typedef struct builder {
     ut_schedule *schedule;
     uint32_t hosts, self;
     uint64_t op_seq;
+    uint32_t round; /* that steps are added to, and its stage */
+    unsigned stage;
 } builder;
 
 /* Adds a step for each chunk whose owner has |digit| at this level. Those that |last|'s next level keeps go last. */
-static void add(const builder *b, const level *l, enum ut_step_kind kind, unsigned stage, uint32_t round, uint32_t peer,
-                uint32_t digit, uint32_t last)
+static void add(const builder *b, const level *l, enum ut_step_kind kind, uint32_t peer, uint32_t digit, uint32_t last)
 {
     for (uint32_t k = 1; k <= l->spread; k++) {
         uint32_t owner = l->block + digit * l->spread + (last + k) % l->spread;
         uint32_t chunk = ut_shard_of(owner, b->op_seq, b->hosts);
-        b->schedule->step[b->schedule->steps++] = ut_schedule_step(b->schedule, kind, stage, round, peer, chunk);
+        b->schedule->step[b->schedule->steps++] = ut_schedule_step(b->schedule, kind, b->stage, b->round, peer, chunk);
     }
 }
 
-void ut_schedule_bcube(ut_schedule *ret, uint32_t hosts, uint32_t self, uint64_t op_seq, uint64_t count,
-                       size_t element_bytes)
+void ut_schedule_bcube(ut_schedule *ret, const ut_layout *l, uint64_t op_seq)
 {
+    const uint32_t hosts = l->hosts, self = l->self;
     assert(hosts >= 1 && hosts <= UT_HOSTS_MAX && self < hosts);
     uint8_t radix[UT_BCUBE_LEVELS];
     uint32_t levels = ut_bcube_radix(hosts, radix), width = hosts;
-    builder b = {ret, hosts, self, op_seq};
+    builder b = {ret, hosts, self, op_seq, 0, 1};
     ret->steps = 0;
     ret->rounds = 2 * levels;
     ret->direct = levels <= 1;
-    ut_schedule_cut(ret, hosts, count, element_bytes);
+    ut_schedule_cut(ret, hosts, l->count, l->element_bytes);
     ut_schedule_own(ret, ut_shard_of(self, op_seq, hosts));
     for (uint32_t i = 0; i < levels; i++) { /* stage 1, the widest blocks first */
-        level l = level_of(self, radix[i], width);
-        for (uint32_t k = 1; k < l.group; k++) {
-            uint32_t to = (l.digit + k) % l.group, from = (l.digit + l.group - k) % l.group;
-            add(&b, &l, UT_STEP_SEND, 1, i, member(&l, self, to), to, self);
-            add(&b, &l, UT_STEP_RECEIVE, 1, i, member(&l, self, from), l.digit, self);
+        level v = level_of(self, radix[i], width);
+        b.round = i;
+        for (uint32_t k = 1; k < v.group; k++) {
+            uint32_t to = (v.digit + k) % v.group, from = (v.digit + v.group - k) % v.group;
+            add(&b, &v, UT_STEP_SEND, member(&v, self, to), to, self);
+            add(&b, &v, UT_STEP_RECEIVE, member(&v, self, from), v.digit, self);
         }
-        width = l.spread;
+        width = v.spread;
     }
     for (uint32_t i = levels; i-- > 0;) { /* stage 2, the narrowest first */
         width *= radix[i];
-        level l = level_of(self, radix[i], width);
-        for (uint32_t k = 1; k < l.group; k++) {
-            uint32_t to = (l.digit + k) % l.group, from = (l.digit + l.group - k) % l.group;
-            add(&b, &l, UT_STEP_SEND, 2, 2 * levels - 1 - i, member(&l, self, to), l.digit, self + l.spread - 1);
-            add(&b, &l, UT_STEP_RECEIVE, 2, 2 * levels - 1 - i, member(&l, self, from), from, self);
+        b.stage = 2;
+        b.round = 2 * levels - 1 - i;
+        level v = level_of(self, radix[i], width);
+        for (uint32_t k = 1; k < v.group; k++) {
+            uint32_t to = (v.digit + k) % v.group, from = (v.digit + v.group - k) % v.group;
+            add(&b, &v, UT_STEP_SEND, member(&v, self, to), v.digit, self + v.spread - 1);
+            add(&b, &v, UT_STEP_RECEIVE, member(&v, self, from), from, self);
         }
     }
 }

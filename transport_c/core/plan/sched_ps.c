@@ -7,13 +7,14 @@
  */
 #include "core/plan/schedule.h"
 
-void ut_schedule_ps(ut_schedule *ret, uint32_t hosts, uint32_t self, uint64_t count, size_t element_bytes)
+void ut_schedule_ps(ut_schedule *ret, const ut_layout *l)
 {
+    const uint32_t hosts = l->hosts, self = l->self;
     assert(hosts >= 1 && hosts <= UT_HOSTS_MAX && self < hosts);
     ret->steps = 0;
     ret->rounds = hosts > 1 ? 2 : 0;
     ret->direct = true;
-    ut_schedule_cut(ret, 1, count, element_bytes);
+    ut_schedule_cut(ret, 1, l->count, l->element_bytes);
     if (self == UT_PS_SERVER)
         ut_schedule_own(ret, 0);
     for (uint32_t h = 0; h < hosts; h++) {

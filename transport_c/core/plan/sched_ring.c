@@ -9,15 +9,15 @@
  */
 #include "core/plan/schedule.h"
 
-void ut_schedule_ring(ut_schedule *ret, uint32_t hosts, uint32_t self, uint64_t op_seq, uint64_t count,
-                      size_t element_bytes)
+void ut_schedule_ring(ut_schedule *ret, const ut_layout *l, uint64_t op_seq)
 {
+    const uint32_t hosts = l->hosts, self = l->self;
     assert(hosts >= 1 && hosts <= UT_HOSTS_MAX && self < hosts);
     uint32_t peers = hosts - 1, right = (self + 1) % hosts, left = (self + peers) % hosts;
     ret->steps = 4 * peers;
     ret->rounds = 2 * peers;
     ret->direct = hosts <= 2;
-    ut_schedule_cut(ret, hosts, count, element_bytes);
+    ut_schedule_cut(ret, hosts, l->count, l->element_bytes);
     ut_schedule_own(ret, ut_shard_of(self, op_seq, hosts));
     for (uint32_t k = 0; k < peers; k++) {
         /* Stage 1 begins with the left one's chunk, stage 2 with the own; what comes is what the left one sends. */

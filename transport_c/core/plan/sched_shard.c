@@ -52,9 +52,9 @@ static void add_stage2(const shards *a, uint32_t second)
     }
 }
 
-void ut_schedule_shard(ut_schedule *ret, unsigned collective, uint32_t root, uint32_t hosts, uint32_t self,
-                       uint32_t incast, uint64_t count, size_t element_bytes)
+void ut_schedule_shard(ut_schedule *ret, const ut_layout *l, unsigned collective, uint32_t root, uint32_t incast)
 {
+    const uint32_t hosts = l->hosts, self = l->self;
     assert(hosts >= 1 && hosts <= UT_HOSTS_MAX && self < hosts && root < hosts && collective != UT_ALLREDUCE);
     const bool exchange = collective == UT_ALL_TO_ALL, dealt = collective == UT_BROADCAST;
     const bool scatter = exchange || collective == UT_REDUCE_SCATTER;
@@ -64,7 +64,7 @@ void ut_schedule_shard(ut_schedule *ret, unsigned collective, uint32_t root, uin
     ret->direct = ret->lasting = true;
     ret->placed = !scatter || exchange;
     ret->apart = scatter;
-    ut_schedule_cut(ret, hosts, count, element_bytes);
+    ut_schedule_cut(ret, hosts, l->count, l->element_bytes);
     ut_schedule_own(ret, self);
     ret->steps = 0;
     add_stage1(&a);

@@ -58,16 +58,16 @@ static uint32_t chunk_of(uint32_t host, uint64_t op_seq, uint64_t owners)
     return owners >> host & 1 ? ut_shard_of(place, op_seq, all) : all + (host - place);
 }
 
-static void cut(ut_schedule *s, uint32_t hosts, uint64_t owners, uint64_t count, size_t element_bytes)
+static void cut(ut_schedule *s, const ut_layout *l, uint64_t owners)
 {
-    ut_schedule_cut(s, (uint32_t)__builtin_popcountll(owners), count, element_bytes);
-    for (; s->chunks < hosts; s->chunks++)
+    ut_schedule_cut(s, (uint32_t)__builtin_popcountll(owners), l->count, l->element_bytes);
+    for (; s->chunks < l->hosts; s->chunks++)
         s->from[s->chunks + 1] = s->from[s->chunks];
 }
 
-void ut_schedule_tar(ut_schedule *ret, uint32_t hosts, uint32_t self, uint32_t incast, uint64_t op_seq, uint64_t owners,
-                     uint64_t count, size_t element_bytes)
+void ut_schedule_tar(ut_schedule *ret, const ut_layout *l, uint32_t incast, uint64_t op_seq, uint64_t owners)
 {
+    const uint32_t hosts = l->hosts, self = l->self;
     assert(hosts >= 1 && hosts <= UT_HOSTS_MAX && self < hosts);
     owners &= UINT64_MAX >> (UT_HOSTS_MAX - hosts);
     assert(owners);
@@ -77,7 +77,7 @@ void ut_schedule_tar(ut_schedule *ret, uint32_t hosts, uint32_t self, uint32_t i
     ret->steps = 4 * peers;
     ret->rounds = 2 * rounds;
     ret->direct = true;
-    cut(ret, hosts, owners, count, element_bytes);
+    cut(ret, l, owners);
     ut_schedule_own(ret, chunk_of(self, op_seq, owners));
     for (uint32_t k = 0; k < peers; k++) {
         uint32_t to = ut_tar_send_peer(hosts, self, k), from = ut_tar_receive_peer(hosts, self, k);

@@ -26,16 +26,16 @@ static uint32_t giver(uint32_t host, uint32_t children, uint64_t owners)
     return above;
 }
 
-void ut_schedule_tree(ut_schedule *ret, uint32_t hosts, uint32_t self, uint32_t children, uint64_t owners,
-                      uint64_t count, size_t element_bytes)
+void ut_schedule_tree(ut_schedule *ret, const ut_layout *l, uint32_t children, uint64_t owners)
 {
+    const uint32_t hosts = l->hosts, self = l->self;
     assert(hosts >= 1 && hosts <= UT_HOSTS_MAX && self < hosts && children >= 1);
     uint32_t below = ut_tree_below(self, children);
     ret->steps = 0;
     ret->rounds = 2; /* a host that lacks something sends nothing: nobody above is helped by giving up earlier here */
     ret->direct = ret->placed = ret->apart = false;
     ret->lasting = true;
-    ut_schedule_cut(ret, 1, count, element_bytes);
+    ut_schedule_cut(ret, 1, l->count, l->element_bytes);
     if (self == ROOT)
         ut_schedule_own(ret, 0);
     for (uint32_t h = below; h < hosts && h < below + children; h++)

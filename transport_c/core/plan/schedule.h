@@ -43,6 +43,13 @@ typedef struct ut_schedule {
     ut_step step[UT_STEPS_MAX];
 } ut_schedule;
 
+/* What is cut, and among whom: a bucket of |count| elements among |hosts|, of which |self| is this one. */
+typedef struct ut_layout {
+    uint32_t hosts, self;
+    uint64_t count;
+    size_t element_bytes;
+} ut_layout;
+
 /* First element of shard |j| of |count| elements among |hosts|: floor(j * count / hosts) (docs/papers.md, section 1.2).
  * j <= hosts. */
 uint64_t ut_shard_bound(uint64_t count, uint32_t hosts, uint32_t j);
@@ -65,26 +72,22 @@ uint32_t ut_tar_rounds(uint32_t hosts, uint32_t incast);
 uint32_t ut_tar_send_peer(uint32_t hosts, uint32_t host, uint32_t k);
 uint32_t ut_tar_receive_peer(uint32_t hosts, uint32_t host, uint32_t k);
 
-/* Transpose AllReduce (docs/papers.md, section 1.2) for |self| among |hosts|. The steps are the receives of stage 1,
+/* Transpose AllReduce (docs/papers.md, section 1.2). The steps are the receives of stage 1,
  * the sends of stage 1, the sends of stage 2 and the receives of stage 2, in this order. |owners| is the mask of the
  * hosts among which the bucket is cut, not empty; the chunks of the others have 0 bytes and come last. */
-void ut_schedule_tar(ut_schedule *ret, uint32_t hosts, uint32_t self, uint32_t incast, uint64_t op_seq, uint64_t owners,
-                     uint64_t count, size_t element_bytes);
+void ut_schedule_tar(ut_schedule *ret, const ut_layout *l, uint32_t incast, uint64_t op_seq, uint64_t owners);
 
 enum { UT_PS_SERVER = 0 /* the host that sums, in all ops */ };
 /* Ring (2(N-1) rounds), BCube (a level per prime factor of N, each way) and parameter server (on host 0). Their files
  * describe them. */
-void ut_schedule_ring(ut_schedule *ret, uint32_t hosts, uint32_t self, uint64_t op_seq, uint64_t count,
-                      size_t element_bytes);
-void ut_schedule_bcube(ut_schedule *ret, uint32_t hosts, uint32_t self, uint64_t op_seq, uint64_t count,
-                       size_t element_bytes);
-void ut_schedule_ps(ut_schedule *ret, uint32_t hosts, uint32_t self, uint64_t count, size_t element_bytes);
+void ut_schedule_ring(ut_schedule *ret, const ut_layout *l, uint64_t op_seq);
+void ut_schedule_bcube(ut_schedule *ret, const ut_layout *l, uint64_t op_seq);
+void ut_schedule_ps(ut_schedule *ret, const ut_layout *l);
 
 /* The tree of a coded job: host 0 is the root and owns the one chunk, host h has the hosts h * |children| + 1 and those
  * after it below it. |owners|: of the hosts that are not among them no result is passed on; what is below such a host
  * gets it from the next one above. See sched_tree.c. */
-void ut_schedule_tree(ut_schedule *ret, uint32_t hosts, uint32_t self, uint32_t children, uint64_t owners,
-                      uint64_t count, size_t element_bytes);
+void ut_schedule_tree(ut_schedule *ret, const ut_layout *l, uint32_t children, uint64_t owners);
 /* |hosts| of them fill all layers of such a tree. |children| >= 1. */
 bool ut_tree_fills(uint32_t hosts, uint32_t children);
 static inline uint32_t ut_tree_parent(uint32_t host, uint32_t children)
@@ -97,17 +100,16 @@ static inline uint32_t ut_tree_below(uint32_t host, uint32_t children)
     return host * children + 1;
 }
 
-/* The collectives other than allreduce, for |self| among |hosts| with one rank each: chunk j always belongs to host j.
- * |root| is that of a broadcast. See sched_shard.c. */
-void ut_schedule_shard(ut_schedule *ret, unsigned collective, uint32_t root, uint32_t hosts, uint32_t self,
-                       uint32_t incast, uint64_t count, size_t element_bytes);
+/* The collectives other than allreduce, for hosts with one rank each: chunk j always belongs to host j. |root| is that
+ * of a broadcast. See sched_shard.c. */
+void ut_schedule_shard(ut_schedule *ret, const ut_layout *l, unsigned collective, uint32_t root, uint32_t incast);
 
 enum { UT_BCUBE_LEVELS = 6 /* 2^6 = UT_HOSTS_MAX */ };
 /* The prime factors of |hosts|, the least first. Returns how many they are. */
 uint32_t ut_bcube_radix(uint32_t hosts, uint8_t radix[UT_BCUBE_LEVELS]);
 
 /* Fills the table of |algorithm| (enum ut_algorithm). Only TAR looks at |incast| and |owners|. */
-void ut_schedule_build(ut_schedule *ret, unsigned algorithm, uint32_t hosts, uint32_t self, uint32_t incast,
-                       uint64_t op_seq, uint64_t owners, uint64_t count, size_t element_bytes);
+void ut_schedule_build(ut_schedule *ret, const ut_layout *l, unsigned algorithm, uint32_t incast, uint64_t op_seq,
+                       uint64_t owners);
 
 #endif

@@ -87,8 +87,8 @@ static bool plan(ut_job *j, ut_op *op)
     uint32_t granules = ut_op_sparse_granules(j, op);
     if (granules == 0)
         return false;
-    ut_schedule_build(&op->plan.schedule, UT_TAR, j->config.hosts, j->config.self, op->plan.incast, op->seq,
-                      op->plan.owners, granules, 1);
+    ut_schedule_build(&op->plan.schedule, &(ut_layout){j->config.hosts, j->config.self, granules, 1}, UT_TAR,
+                      op->plan.incast, op->seq, op->plan.owners);
     ut_sparse_cut(ut_op_sparse(op), &op->plan.schedule, j->payload);
     return true;
 }

@@ -16,8 +16,8 @@
 static uint32_t parent_of(const sim_job *job, const sim_ask *ask, uint32_t host, uint16_t chunk)
 {
     ut_schedule s;
-    ut_schedule_build(&s, sim_algorithm(job->plan), job->plan->hosts, host, 1, ask->entry.op_seq, UINT64_MAX,
-                      ask->as.count, ut_dtype_bytes(ask->as.dtype));
+    ut_schedule_build(&s, &(ut_layout){job->plan->hosts, host, ask->as.count, ut_dtype_bytes(ask->as.dtype)},
+                      sim_algorithm(job->plan), 1, ask->entry.op_seq, UINT64_MAX);
     for (uint32_t i = 0; i < s.steps; i++)
         if (s.step[i].kind == UT_STEP_SEND && s.step[i].stage == 1 && s.step[i].chunk == chunk)
             return s.step[i].peer;
@@ -29,8 +29,8 @@ static uint32_t parent_of(const sim_job *job, const sim_ask *ask, uint32_t host,
 static bool leads_nowhere(const sim_job *job, const sim_ask *ask, uint32_t self, uint32_t peer, uint64_t gone)
 {
     ut_schedule s;
-    ut_schedule_build(&s, sim_algorithm(job->plan), job->plan->hosts, self, 1, ask->entry.op_seq, UINT64_MAX,
-                      ask->as.count, ut_dtype_bytes(ask->as.dtype));
+    ut_schedule_build(&s, &(ut_layout){job->plan->hosts, self, ask->as.count, ut_dtype_bytes(ask->as.dtype)},
+                      sim_algorithm(job->plan), 1, ask->entry.op_seq, UINT64_MAX);
     for (uint32_t i = 0; i < s.steps; i++) {
         const ut_step *x = &s.step[i];
         if (x->kind != UT_STEP_RECEIVE || x->stage != 1 || x->peer != peer)
