@@ -41,6 +41,11 @@ class Feedback:
         return self._array
 
     @property
+    def __array_interface__(self) -> Any:
+        """Numpy's protocol: `Job.allreduce(feedback=...)` takes the object itself."""
+        return self._array.__array_interface__
+
+    @property
     def size(self) -> int:
         """Its elements."""
         return self._array.size

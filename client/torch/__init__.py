@@ -7,8 +7,8 @@
 
 Each rank needs what torchrun sets, and ULTIMA_SOCKET where its host's daemon is not at /run/ultima/ultimad.sock.
 
-The backend and the hooks of DDP are loaded at once. Sparse, partial and coded training are, when they are first asked
-for: most programs use none of them.
+The backend and the hooks of DDP are loaded at once. Sparse, quantised, partial and coded training are, when they are
+first asked for: most programs use none of them.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from ultima.torch.partial.eager import EagerSGD
     from ultima.torch.partial.partial_hook import PartialState, partial_hook
     from ultima.torch.partial.rna import RNA
+    from ultima.torch.quant import QuantState, QuantSummary, quantize_hook
     from ultima.torch.sparse import SparseState, SparseSummary, sparse_hook
 
 __all__ = [
@@ -52,6 +53,8 @@ __all__ = [
     "EagerSGD",
     "HookState",
     "PartialState",
+    "QuantState",
+    "QuantSummary",
     "ReceiptSummary",
     "SparseState",
     "SparseSummary",
@@ -63,6 +66,7 @@ __all__ = [
     "hook_fsdp",
     "last_receipts",
     "partial_hook",
+    "quantize_hook",
     "receipt_summary",
     "sparse_hook",
     "trace",
@@ -74,6 +78,7 @@ _HOMES = {
     "partial.eager": "EagerSGD",
     "partial.partial_hook": "PartialState partial_hook",
     "partial.rna": "RNA",
+    "quant": "QuantState QuantSummary quantize_hook",
     "sparse": "SparseState SparseSummary sparse_hook",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}

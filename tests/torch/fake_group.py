@@ -35,10 +35,12 @@ class FakeGroup(UltimaProcessGroup):
         self._job = job
         self.asked: list[tuple[int, Any, Any]] = []
 
-    def allreduce_with(self, tensor: Any, op: str = "avg", *, mode: Any = None, deadline: Any = None) -> Any:
+    def allreduce_with(
+        self, tensor: Any, op: str = "avg", *, mode: Any = None, deadline: Any = None, wire: Any = None
+    ) -> Any:
         if tensor.is_cpu:
             self.asked.append((tensor.numel(), mode, deadline))
-        return super().allreduce_with(tensor, op, mode=mode, deadline=deadline)
+        return super().allreduce_with(tensor, op, mode=mode, deadline=deadline, wire=wire)
 
 
 def on_all(ranks: Sequence[Any], act: Callable[[int, Any], Any]) -> list[Any]:

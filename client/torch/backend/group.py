@@ -62,6 +62,7 @@ from ultima.torch.backend.order import Order
 from ultima.torch.backend.receipt_log import ReceiptLog
 from ultima.torch.backend.rendezvous import Meeting, meet
 from ultima.torch.backend.staging import StagedWork, Stages
+from ultima.torch.backend.wire import Wire, widened
 from ultima.torch.backend.work import BY_WORK, Failed, Finishers, Part, Received, UltimaWork
 
 NAME = "ultima"
@@ -203,15 +204,22 @@ class UltimaProcessGroup(NativeProcessGroup):
         return self._by_ultima(job, tensors, op, self._mode, opts.timeout, asynchronous=opts.asyncOp)
 
     def allreduce_with(
-        self, tensor: torch.Tensor, op: str = "avg", *, mode: str | None = None, deadline: Duration | None = None
+        self,
+        tensor: torch.Tensor,
+        op: str = "avg",
+        *,
+        mode: str | None = None,
+        deadline: Duration | None = None,
+        wire: Wire | None = None,
     ) -> Any:
         """`allreduce`, started and with what torch's call has no words for: |mode| and |deadline| as in
-        `ultima.Job.allreduce`, None for the group's own. The same mode on all ranks.
+        `ultima.Job.allreduce`, None for the group's own, and how a dense tensor of floats travels. The same mode and
+        forms on all ranks.
 
         What it gives is an UltimaWork, with receipts, unless the group has one rank; for a dense tensor on CUDA a
         StagedWork, which has them too. Raises as `allreduce`, and InvalidArgument for elements that only Gloo reduces.
         """
-        staged = self._staged(tensor, op, mode, deadline)
+        staged = self._staged(tensor, op, mode, deadline, wire)
         if staged is not None:
             return staged
         job = self._live_job()
@@ -225,7 +233,7 @@ class UltimaProcessGroup(NativeProcessGroup):
             raise InvalidArgument("tensor", f"a {tensor.layout} tensor of {tensor.dtype} on {tensor.device}", allowed)
         limit = None if deadline is None else deadline_s(deadline, "deadline")
         how = mode or self._mode
-        return self._by_ultima(job, [tensor], op, how, timedelta(0), asynchronous=True, seconds=limit)
+        return self._by_ultima(job, [tensor], op, how, timedelta(0), asynchronous=True, seconds=limit, wire=wire)
 
     def average_entries(
         self,
@@ -297,18 +305,24 @@ class UltimaProcessGroup(NativeProcessGroup):
         *,
         asynchronous: bool,
         seconds: float | None = None,
+        wire: Wire | None = None,
     ) -> Work:
         """|seconds|: the deadline, where the caller has one; else the call's |timeout| and the environment say."""
         handles: list[ultima.Handle] = []
         copies: Copies = []
         runs = [packed_in_place(as_real(tensor), copies) for tensor in tensors]
+        if wire is not None:
+            runs = [widened(run, copies) for run in runs]
         try:
             for run in runs:
                 lossy = op in coo.SUMMED and run.dtype in FLOATS
                 how = mode if lossy else "reliable"
                 deadline = self._deadline(timeout, lossy) if seconds is None else seconds
+                at = 0
                 for piece in pieces(run, job.bucket_bytes_max):
-                    handles.append(job.allreduce_async(memory_of(piece), op=op, mode=how, deadline=deadline))
+                    words = {} if wire is None else wire.words(at, piece.numel())
+                    handles.append(job.allreduce_async(memory_of(piece), op=op, mode=how, deadline=deadline, **words))
+                    at += piece.numel()
         except BY_WORK as error:
             return self._work(tensors, [*handles, Failed(error)], copies, asynchronous)
         except Exception:
@@ -319,14 +333,16 @@ class UltimaProcessGroup(NativeProcessGroup):
             raise
         return self._work(tensors, handles, copies, asynchronous)
 
-    def _staged(self, tensor: torch.Tensor, op: str, mode: str | None, deadline: Duration | None) -> StagedWork | None:
+    def _staged(
+        self, tensor: torch.Tensor, op: str, mode: str | None, deadline: Duration | None, wire: Wire | None
+    ) -> StagedWork | None:
         """The work of `allreduce_with` where |tensor| is dense, on an accelerator, and has other ranks to meet."""
         device, job = device_of(tensor), self._job
         if device is None or job is None or tensor.layout is not torch.strided:
             return None
 
         def start(host: torch.Tensor) -> Any:
-            return self.allreduce_with(host, op, mode=mode, deadline=deadline)
+            return self.allreduce_with(host, op, mode=mode, deadline=deadline, wire=wire)
 
         return self._stages.of(device).allreduce(tensor, job, start)
 

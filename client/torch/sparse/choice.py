@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dense or something else, by what either took: for one bucket, and alike on all ranks, for all of them feed it the same
-times: the sums over all ranks that a `HookState` exchanges.
+"""Dense or something else, by what either took: for one bucket, and alike on all ranks, for all of them feed it the
+same times: the sums over all ranks that a `HookState` exchanges.
 
-Ranks cannot choose apart, since an op goes one way on all of them. So there is no clock in here: the steps themselves say
-when to look at the other ways again.
+Ranks cannot choose apart, since an op goes one way on all of them. So there is no clock in here: the steps themselves
+say when to look at the other ways again.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 """What a state keeps of each parameter: what was not sent yet, by the parameter's name.
 
 DDP cuts its buckets anew after the first backward pass, and another number of ranks or another limit cuts them
-differently again. So nothing is kept by bucket. A name is what `name_parameters` says; without it a parameter's number
-in the order in which they were first seen, which is the same in every run of the same model.
+differently again. So nothing is kept by bucket, but by the names of parameters (`hooks/names.py`).
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch.utils.weak import WeakIdKeyDictionary
 
 from ultima.base.errors import InvalidArgument
 from ultima.sparse import Feedback, rounded
 from ultima.sparse.select import count_of
+from ultima.torch.hooks.names import ParameterNames
 from ultima.torch.hooks.parts import Part
 from ultima.torch.sparse.device import DeviceFeedback
 
@@ -59,27 +58,18 @@ class Memories:
 
     def __init__(self, rules: Feedback, dense_below: int, form: str) -> None:
         self._rules, self._dense_below, self._form = rules, dense_below, form
-        self._named = False
-        self._names: Any = WeakIdKeyDictionary()
+        self._names = ParameterNames()
         self._held: dict[str, Feedback | DeviceFeedback] = {}
         self._loaded: dict[str, dict[str, Any]] = {}
         self._steps: dict[str, int] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_held": {}, "_loaded": self._states(), "_names": None}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._names = WeakIdKeyDictionary()
+        return {**self.__dict__, "_held": {}, "_loaded": self._states()}
 
     def name_parameters(self, model: torch.nn.Module) -> None:
         """Keeps what there is by the names that the parameters have in |model| from now on. Raises InvalidArgument when
         something was kept by number already."""
-        if self._steps and not self._named:
-            raise InvalidArgument("model", type(model).__name__, "named before the first step, or before loading")
-        self._named = True
-        for name, parameter in model.named_parameters():
-            self._names[parameter] = name.removeprefix("module.")
+        self._names.take(model, bool(self._steps))
 
     def whole(self, part: Part) -> bool:
         """Whether a parameter is always sent whole: it has one dimension (a bias, a norm) or few elements."""
@@ -87,7 +77,7 @@ class Memories:
 
     def steps(self, parts: Sequence[Part]) -> int:
         """How often the least seen of these parameters was sent. Alike on all ranks."""
-        return min((self._steps.get(self._name(part), 0) for part in parts), default=0)
+        return min((self._steps.get(self._names.of(part), 0) for part in parts), default=0)
 
     def choose(self, flat: torch.Tensor, parts: Sequence[Part]) -> Chosen:
         """Adds a bucket, flat float32 on any device, to the memories and takes out what is to be sent. The entries of a
@@ -119,7 +109,7 @@ class Memories:
         """Adds what the memories hold to a bucket, in place, and empties them: for a step that goes dense."""
         for part in parts:
             # Nothing was ever kept where no memory is: the gradient is all there is to send.
-            if self._rules.momentum or self._name(part) in self._held or self._name(part) in self._loaded:
+            if self._rules.momentum or self._names.of(part) in self._held or self._names.of(part) in self._loaded:
                 memory, gradient = self._memory(part, flat.device), flat[part.start : part.start + part.size]
                 if isinstance(memory, Feedback):
                     memory.take_all(gradient.numpy(), gradient.numpy())
@@ -140,13 +130,13 @@ class Memories:
         memories = {
             name: {key: _as_tensor(value) for key, value in state.items()} for name, state in self._states().items()
         }
-        return {"version": _STATE_VERSION, "named": self._named, "steps": dict(self._steps), "memories": memories}
+        return {"version": _STATE_VERSION, "named": self._names.given, "steps": dict(self._steps), "memories": memories}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Takes over what `state_dict` gave. Raises InvalidArgument naming the entry, and then changes nothing."""
         if state.get("version") != _STATE_VERSION:
             raise InvalidArgument("version", state.get("version"), str(_STATE_VERSION))
-        if self._named and not state.get("named"):
+        if self._names.given and not state.get("named"):
             raise InvalidArgument("named", state.get("named"), "a state with names, as this one has")
         steps, memories = state.get("steps"), state.get("memories")
         if not isinstance(steps, dict) or not all(type(step) is int and step >= 0 for step in steps.values()):
@@ -159,7 +149,7 @@ class Memories:
         for name, memory in self._held.items():
             if name in loaded and loaded[name]["size"] != memory.size:
                 raise InvalidArgument(name, f"{loaded[name]['size']} elements", f"{memory.size}, as in the model")
-        self._named = bool(state.get("named"))
+        self._names.given = bool(state.get("named"))
         self._held, self._loaded, self._steps = {}, loaded, dict(steps)
 
     # How
@@ -167,19 +157,8 @@ class Memories:
     def _states(self) -> dict[str, dict[str, Any]]:
         return {**self._loaded, **{name: memory.state_dict() for name, memory in self._held.items()}}
 
-    def _name(self, part: Part) -> str:
-        if isinstance(part.parameter, str):
-            return part.parameter
-        name: str | None = self._names.get(part.parameter)
-        if name is None:
-            if self._named:
-                said = "one without a parameter of this bucket"
-                raise InvalidArgument("model", said, "the one that trains: call name_parameters with it")
-            name = self._names[part.parameter] = str(len(self._names))
-        return name
-
     def _memory(self, part: Part, device: torch.device) -> Any:
-        name = self._name(part)
+        name = self._names.of(part)
         if name not in self._held:
             made = self._made(part.size, device)
             if name in self._loaded:
@@ -198,7 +177,7 @@ class Memories:
         )
 
     def _stepped(self, part: Part) -> None:
-        name = self._name(part)
+        name = self._names.of(part)
         self._steps[name] = self._steps.get(name, 0) + 1
 
     def _round(self, chosen: Chosen) -> None:

@@ -177,7 +177,7 @@ def test_sparse_state__survives_rebuilt_buckets_and_checkpoints(daemon: FakeDaem
     again = from_files()
     for state, model in zip(again, models, strict=True):
         for number, parameter in enumerate(model.parameters):  # the order of the first step
-            assert state._memories._name(Part(parameter, 0, 0, 0)) == str(number)
+            assert state._memories._names.of(Part(parameter, 0, 0, 0)) == str(number)
     assert same(rebuilt(again, models)[0], want)
 
 
