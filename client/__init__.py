@@ -89,6 +89,7 @@ __all__ = [
     "Unsupported",
     "Why",
     "connect",
+    "log_receipts",
 ]
 
 _HOMES = {
@@ -101,6 +102,7 @@ _HOMES = {
     "HandleError Insufficient InvalidArgument JoinRefused JoinTimeout NotDone ProtocolError RanksGone "
     "ResourceExhausted TimedOut UltimaError Unsupported",
     "base.receipt": "Host PeerReceipt Receipt Slot StageEnd Status Trouble Why",
+    "base.scalars": "log_receipts",
     "base.warning": "UltimaWarning",
     "settings.options": "Options",
 }

@@ -41,6 +41,7 @@ METRICS = (
         "ultima_job reason",
     ),
     Metric("counter", "ultima_repaired_bytes", "Bytes that were lost first and arrived again in time."),
+    Metric("counter", "ultima_events", "Events of this host, by the kinds of `ultima events`.", "kind"),
     Metric("counter", "ultima_peer_lost_bytes", "Bytes to a peer that were lost on the way.", "peer"),
     Metric(
         "counter",

@@ -14,7 +14,7 @@ first asked for: most programs use none of them.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ultima.v1.installed import missing
 
@@ -26,6 +26,7 @@ except ModuleNotFoundError as error:
         raise ModuleNotFoundError(said, name=error.name) from None
     raise
 
+from ultima.base import scalars
 from ultima.base.receipt import Receipt
 from ultima.torch.backend.capabilities import Capability, capabilities
 from ultima.torch.backend.elements import PIECE_BYTES_MAX
@@ -65,6 +66,7 @@ __all__ = [
     "guard",
     "hook_fsdp",
     "last_receipts",
+    "log_receipts",
     "partial_hook",
     "quantize_hook",
     "receipt_summary",
@@ -106,6 +108,20 @@ def last_receipts(count: int | None = None, group: dist.ProcessGroup | None = No
     Raises InvalidArgument when the group is of another backend.
     """
     return group_of(group).log.last(count)
+
+
+def log_receipts(writer: Any, step: int | None = None, group: dist.ProcessGroup | None = None) -> dict[str, float]:
+    """Writes what this rank's ops since the last call add up to, to TensorBoard, Weights & Biases or MLflow:
+
+        ultima.torch.log_receipts(writer, step)      # once a step, or whenever you log the loss
+
+    |writer| is a `SummaryWriter`, the module or a run of `wandb`, or whatever has `add_scalar(tag, value, step)`,
+    `log(values, step=)` or `log_metrics(values, step=)`. Returns the values by tag: `ultima/ops`,
+    `ultima/complete_share`, `ultima/missing_share` (0 to 1), `ultima/op_median_s`, `ultima/op_max_s` (seconds) and
+    `ultima/ranks_min`; nothing without ops since. Of more than 1024 ops the last 1024 count. Raises InvalidArgument for
+    another writer, and as `last_receipts`.
+    """
+    return scalars.log_receipts(writer, group_of(group).log.news(writer), step)
 
 
 def receipt_summary(group: dist.ProcessGroup | None = None) -> ReceiptSummary:

@@ -9,13 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
 BYTES_MAX = 256 << 10  # of events that nobody has been told yet, or that a slow follower may lag behind
 EVENT_BYTES = 250  # of an event besides its texts: its object and its numbers
 AT_ONCE, SECONDS_EACH = 64, 2.0
+# Counted from 0 on, so that Prometheus sees the first one of a kind that somebody is to be told of.
+COUNTED_FROM_0 = (
+    *("daemon_stopping", "desync", "history_lost", "host_goes", "host_gone", "ops_not_complete", "progress_stalled"),
+    *("protocol_violated", "rank_died", "replicas_differ", "udp_blocked"),
+)
 LEVELS = ("info", "warning", "error")
 
 
@@ -43,6 +48,8 @@ class EventLog:
         """`wall` tells nanoseconds since 1970, `monotonic` seconds."""
         self._wall, self._monotonic = wall, monotonic
         self._events: deque[HostEvent] = deque()
+        self.counts: Counter[str] = Counter(dict.fromkeys(COUNTED_FROM_0, 0))
+        """Events since the start, by kind."""
         self._bytes = 0
         self._number = 0
         self._left: dict[str, tuple[float, float, int]] = {}
@@ -55,7 +62,8 @@ class EventLog:
         return self._number
 
     def note(self, kind: str, text: str, job: str = "", level: str = "info") -> None:
-        """Something has happened."""
+        """Something has happened. It is counted also where it is left out."""
+        self.counts[kind] += 1
         now = self._monotonic()
         left, at, left_out = self._left.get(kind, (float(AT_ONCE), now, 0))
         left = min(AT_ONCE, left + (now - at) / SECONDS_EACH)

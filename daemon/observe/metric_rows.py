@@ -23,6 +23,7 @@ ROWS = (
         "ultima_missing_bytes", "Bytes missing: absent, silent, lost, closed, view, unknown.", ("ultima_job", "reason")
     ),
     Metric("ultima_repaired_bytes", "Bytes that were lost first and arrived again in time.", ()),
+    Metric("ultima_events", "Events of this host, by the kinds of `ultima events`.", ("kind",)),
     Metric("ultima_peer_lost_bytes", "Bytes to a peer that were lost on the way.", ("peer",)),
     Metric(
         "ultima_culprit", "Ops for which a host was to blame: sender, path, receiver, gone, udp.", ("peer", "reason")

@@ -80,3 +80,5 @@ class Facts:
     """Ops by address and kind of trouble."""
     violations: Mapping[str, int] = field(default_factory=dict)
     """By the address of the peer."""
+    events: Mapping[str, int] = field(default_factory=dict)
+    """Since the daemon's start, by kind."""

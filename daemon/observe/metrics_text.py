@@ -90,6 +90,7 @@ def _daemon(facts: Facts) -> Iterator[Metric]:
     yield _gauge("ultima_certificate_warning", _one(facts.certificate_warning))
     ends = [([kind], at) for kind, at in sorted(facts.not_after_s.items())]
     yield _gauge("ultima_certificate_not_after_seconds", ends)
+    yield _counter("ultima_events", [([kind], count) for kind, count in sorted(facts.events.items())])
     lanes = list(enumerate(facts.lanes))
     drops = [([str(lane)], counters.get("kernel_drops", 0)) for lane, counters in lanes]
     yield _counter("ultima_kernel_drops", drops)

@@ -79,6 +79,7 @@ class Gauges:
             lost=dict(self._totals.lost),
             blamed=blamed,
             violations=dict(self._jobs.fellows.violations),
+            events=dict(self._jobs.recorder.events.counts),
         )
 
     def _job(self, job: Job, label: str) -> JobFacts:

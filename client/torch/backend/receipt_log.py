@@ -8,6 +8,8 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import ceil
+from typing import Any
+from weakref import WeakKeyDictionary
 
 from ultima.base.errors import Insufficient
 from ultima.base.receipt import Receipt, Status, ranks_text
@@ -57,6 +59,8 @@ class ReceiptLog:
         self._counts = dict.fromkeys(Status, 0)
         self._failed = 0
         self._expected = self._missing = self._repaired = 0
+        self._told: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+        """By writer: how many receipts it had been given."""
 
     def add(self, receipt: Receipt) -> None:
         with self._lock:
@@ -106,6 +110,13 @@ class ReceiptLog:
         with self._lock:
             kept = list(self._last)
         return kept if count is None else kept[max(0, len(kept) - count) :]
+
+    def news(self, writer: Any) -> list[Receipt]:
+        """The receipts that came since the last call for the same writer, as far as they are still kept."""
+        with self._lock:
+            total = sum(self._counts.values())
+            fresh, self._told[writer] = total - self._told.get(writer, 0), total
+            return list(self._last)[max(0, len(self._last) - fresh) :] if fresh else []
 
     def summary(self) -> ReceiptSummary:
         return summarize([self])

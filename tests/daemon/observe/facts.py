@@ -47,6 +47,7 @@ def some_facts(jobs: int = 2, peers: int = 3, **changed: Any) -> Facts:
         history_bytes=4096,
         repaired_bytes=5,
         insecure=True,
+        events={"desync": 1, "host_goes": 2},
         certificate_warning=True,
         not_after_s={"certificate": 1_900_000_000, "authority": 2_000_000_000},
         lanes=[{"kernel_drops": lane + 1, "cpu_ns": 10**9} for lane in range(4)],

@@ -4,6 +4,8 @@
 import asyncio
 import contextlib
 import http.client
+import json
+import re
 import socket
 import subprocess
 from pathlib import Path
@@ -17,7 +19,7 @@ from tests.daemon.observe.facts import some_facts
 from tests.prometheus import tool
 from ultima.daemon.base.errors import StartupError
 from ultima.daemon.engine.engine import PeerStats, Status
-from ultima.daemon.observe.metric_rows import ROWS
+from ultima.daemon.observe.metric_rows import BY_NAME, ROWS
 from ultima.daemon.observe.metrics_text import OTHER, PEERS_MAX, SERIES_MAX, render
 from ultima.daemon.observe.totals import Totals
 from ultima.daemon.process import exposition
@@ -73,6 +75,7 @@ def test_render__values() -> None:
     assert found["ultima_culprit_total", (("peer", "10.0.0.2"), ("reason", "gone"))] == 2
     assert found["ultima_straggler_score", (("peer", "10.0.0.2"),)] == pytest.approx(64 / 256)
     assert found["ultima_kernel_drops_total", (("lane", "3"),)] == 4
+    assert found["ultima_events_total", (("kind", "host_goes"),)] == 2
     assert found["ultima_insecure", ()] == found["ultima_certificate_warning", ()] == 1
     assert found["ultima_certificate_not_after_seconds", (("kind", "authority"),)] == 2e9
     assert found["ultima_build_info", (("simd", "avx2"), ("version", "1.2.3"), ("wire_version", "3"))] == 1
@@ -194,3 +197,27 @@ def test_promtool__has_nothing_to_say_about_the_metrics(facts: dict[str, Any]) -
 def test_promtool__checks_and_tests_the_alerts(what: tuple[str, ...]) -> None:
     done = subprocess.run([tool("promtool"), *what], cwd=ROOT / "deploy/prometheus", capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_alerts__each_links_to_its_entry_in_the_runbook_and_is_tested_both_ways() -> None:
+    rules = (ROOT / "deploy/prometheus/ultima.rules.yml").read_text()
+    names = re.findall(r"alert: (\w+)", rules)
+    assert re.findall(r"/operations/#(\w+)", rules) == [name.lower() for name in names] and len(names) >= 14
+    page = (ROOT / "docs/operations.md").read_text()
+    assert sorted(re.findall(r"(?m)^### (Ultima\w+)$", page)) == sorted(names)
+    well, _, wrong = (ROOT / "deploy/prometheus/ultima.rules.test.yml").read_text().partition("all is wrong")
+    for name in names:
+        assert re.search(rf"alertname: {name}, exp_alerts: \[\]", well) and f"alertname: {name}\n" in wrong, name
+
+
+def test_board__first_asks_whether_it_is_well_with_colours_that_say_so() -> None:
+    board = json.loads((ROOT / "deploy/prometheus/ultima.grafana.json").read_text())
+    first = [panel for panel in board["panels"] if panel["gridPos"]["y"] < 5]
+    stats = [panel for panel in first if panel["type"] == "stat"]
+    assert first[0]["title"] == "Is it well?" and len(stats) == 6
+    for panel in stats:
+        steps = panel["fieldConfig"]["defaults"]["thresholds"]["steps"]
+        assert {step["color"] for step in steps} >= {"green", "red"} and panel["description"], panel["title"]
+    used = {name for panel in board["panels"] for target in panel.get("targets", ())
+            for name in re.findall(r"\bultima_[a-z0-9_]+", target["expr"])}  # fmt: skip
+    assert {re.sub("_(total|bucket|sum|count|info)$", "", name) for name in used - {"ultima_job"}} <= BY_NAME.keys()
