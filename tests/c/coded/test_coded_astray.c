@@ -53,6 +53,28 @@ static void steps_that_begin_together__do_not_mix(void)
     end();
 }
 
+/* Host 3 says in its records that its op divides by the world, and hosts 1 and 2 hear of the op from it first. A coded
+ * op has sums alone, so theirs does not, and hosts that tell the truth agree with each other. */
+static void a_host_that_lies_of_the_divisor__is_alone_with_it(void)
+{
+    begin(4, 1, coded(1));
+    run(20 * UT_MS);
+    give_step(3, 1, 0, UT_SECOND);
+    ut_op *op = &hosts[3].engine->job[0]->op[0];
+    CHECK_EQ(op->state, UT_OP_RUNNING);
+    op->what.by_world = 1;
+    run(UT_MS / 20);
+    give_step(0, 1, 0, UT_SECOND); /* has not heard of it */
+    run(20 * UT_MS);
+    give_step(1, 1, 0, UT_SECOND);
+    give_step(2, 1, 0, UT_SECOND);
+    run(100 * UT_MS);
+    for (uint32_t h = 0; h < 3; h++)
+        (void)exact(h, 1, 0);
+    CHECK_EQ(receipt(3).error, UT_ERR_DESYNC);
+    end();
+}
+
 /* Host |by| says to host |h| that |step| is over, and all before it. */
 static void is_told(uint32_t h, uint32_t by, uint32_t step)
 {
@@ -311,6 +333,7 @@ int main(int argc, char **argv)
     check_begin(argc, argv);
     RUN(gifts_of_another_step__are_not_taken);
     RUN(steps_that_begin_together__do_not_mix);
+    RUN(a_host_that_lies_of_the_divisor__is_alone_with_it);
     RUN(the_number_of_an_op__is_that_of_its_step);
     RUN(a_host_that_lies_of_steps__sends_nobody_away);
     RUN(a_host_that_comes_back__believes_one_of_the_next_step);
