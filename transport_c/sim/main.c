@@ -219,7 +219,7 @@ static int run_perf(const options *o)
             double ratio = (double)longest / 1e9 / bound;
             printf("perf loss %.1f %% op %u: %.1f ms, bound %.1f ms, ratio %.3f, missing %" PRIu64 " bytes\n",
                    rows[i].loss_ppm / 1e4, op, (double)longest / 1e6, bound * 1e3, ratio, missing);
-            bad += !good || longest == 0 || (o->algorithm == UT_TAR && ratio > rows[i].most);
+            bad += !good || longest == 0 || missing || (o->algorithm == UT_TAR && ratio > rows[i].most);
         }
         printf("perf loss %.1f %%: %" PRIu64 " data packets, one feedback for %.1f of them\n", rows[i].loss_ppm / 1e4,
                data, (double)data / (double)feedback);

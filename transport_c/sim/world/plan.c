@@ -373,6 +373,7 @@ void sim_plan_draw(sim_plan *p, uint64_t seed, uint32_t hosts)
 void sim_plan_perf(sim_plan *p, uint32_t loss_ppm)
 {
     memset(p, 0, sizeof *p);
+    p->study = true;
     p->hosts = 4;
     p->jobs = 1;
     for (uint32_t h = 0; h < p->hosts; h++)
