@@ -73,6 +73,7 @@ void ut_conn_received(ut_conn *c, uint64_t pn, const ut_came *came, ut_ns now)
         c->rx.time_at = now;
     }
     assert(end <= c->rx.next && c->rx.reported <= c->rx.packets);
+    const uint64_t fresh = c->rx.packets - c->rx.reported;
     write_bits(c->rx.bits, UT_REPLAY_BITS, pn, packets, true);
     c->rx.bytes += came->bytes;
     c->rx.packets += packets;
@@ -80,7 +81,8 @@ void ut_conn_received(ut_conn *c, uint64_t pn, const ut_came *came, ut_ns now)
     c->rx.repeats = 0;
     c->rx.ce += came->ce ? packets : 0;
     bool due = c->rx.packets - c->rx.reported >= UT_FEEDBACK_PACKETS || c->rx.next >= c->rx.gap_due;
-    c->say.due.at[UT_DUE_CAME] = now + ut_conn_hold(c); /* since the newest: a sender that goes on asks in time */
+    if (fresh < UT_SAMPLE_PACKETS)
+        c->say.due.at[UT_DUE_CAME] = now + ut_conn_hold(c);
     if (due || asked)
         ut_due_at(&c->say.due, UT_DUE_ASKED, due ? now : now + ut_conn_hold_asked(c));
 }

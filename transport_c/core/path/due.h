@@ -24,11 +24,15 @@ enum {
     UT_ASK_PART = 4,
     UT_REPORT_PACKETS = UT_ACK_BITS / 4 / UT_ASK_PART,
     UT_FEEDBACK_PACKETS = UT_ACK_BITS / 2,
+    /* So many packets are worth a feedback although their sender has not asked: a window that is far from what fits the
+     * path lets much less fly than it could, so that its sender asks for nothing, and yet has to hear of the queue
+     * while that builds up. Feedback so costs a sixteenth of the packets at most. */
+    UT_SAMPLE_PACKETS = UT_ACK_BITS / 64,
 };
 
 enum ut_due_row {
     UT_DUE_CREDIT, /* more was granted than the peer was told; a grant alone settles this row, so it comes first */
-    UT_DUE_CAME,   /* data came, and no more does; or credit was given that nobody waits for */
+    UT_DUE_CAME,   /* data came, and no more does, or enough to tell of; or credit was given that nobody waits for */
     UT_DUE_ASKED,  /* data came, and its sender asks for word of it; or some is missing */
     UT_DUE_STATE,  /* ops have news, or the peer asks for what there is */
     UT_DUE_ROWS,
