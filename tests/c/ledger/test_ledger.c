@@ -58,6 +58,32 @@ static void believe__two_hosts_or_one_that_is_near(void)
         }
 }
 
+/* Beyond what one host may say alone its word is not cut short, but void. */
+static void confirmed__by_a_second_host_or_near(void)
+{
+    static const struct {
+        const char *what;
+        uint64_t claim[HOSTS], among;
+        bool only;
+        uint64_t alone, want;
+    } rows_[] = {
+        {"nobody has said anything", {0}, ALL, false, 10, 0},
+        {"one host is near", {10, 0, 0, 4, 0}, ALL, false, 10, 10},
+        {"one host is farther", {11, 0, 0, 4, 0}, ALL, false, 10, 4},
+        {"two hosts are far", {900, 0, 0, 800, 0}, ALL, false, 10, 800},
+        {"the only other host", {900, 0, 0, 0, 0}, ALL, true, 10, 900},
+        {"one of several, the others are not asked", {900, 0, 0, 0, 0}, 1, false, 10, 0},
+        {"own claims in the row count for nothing", {0, 0, 9, 0, 0}, ALL, false, 10, 0},
+    };
+    for (unsigned i = 0; i < sizeof rows_ / sizeof *rows_; i++) {
+        begin();
+        for (uint32_t h = 0; h < HOSTS; h++)
+            rows[h].rx_floor = rows_[i].claim[h];
+        uint64_t got = ut_ledger_confirmed(&ledger, UT_FACT_ENDED, rows_[i].among, rows_[i].only, rows_[i].alone);
+        CHECK_MSG(got == rows_[i].want, "%s: %" PRIu64 ", not %" PRIu64, rows_[i].what, got, rows_[i].want);
+    }
+}
+
 static void hear__a_record_is_replaced_by_newer_ones_alone(void)
 {
     begin();
@@ -274,6 +300,7 @@ int main(int argc, char **argv)
 {
     check_begin(argc, argv);
     RUN(believe__two_hosts_or_one_that_is_near);
+    RUN(confirmed__by_a_second_host_or_near);
     RUN(hear__a_record_is_replaced_by_newer_ones_alone);
     RUN(hear__floors_only_rise_and_stay_in_reach);
     RUN(say__a_change_is_a_version_and_is_said_until_it_is_seen);

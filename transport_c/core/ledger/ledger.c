@@ -162,18 +162,32 @@ static uint64_t claim_of(const ut_claims *c, enum ut_fact fact)
     return fact == UT_FACT_SPOKEN ? c->spoken : c->rx_floor;
 }
 
-uint64_t ut_ledger_believe(const ut_ledger *l, enum ut_fact fact, uint64_t among, uint64_t own, uint64_t ahead)
+/* What the hosts |among| claim: the most, and the most that two of them claim. Returns how many they are. */
+static uint32_t claims(const ut_ledger *l, enum ut_fact fact, uint64_t among, uint64_t *ret_most, uint64_t *ret_second)
 {
-    uint64_t most = 0, second = 0;
     uint32_t others = 0;
+    *ret_most = *ret_second = 0;
     for (uint32_t h = 0; h < l->hosts; h++) {
         if (h == l->self || !ut_bits_have(among, h))
             continue;
         const uint64_t claim = claim_of(&l->row[h], fact);
-        second = UT_MAX2(second, UT_MIN2(most, claim));
-        most = UT_MAX2(most, claim);
+        *ret_second = UT_MAX2(*ret_second, UT_MIN2(*ret_most, claim));
+        *ret_most = UT_MAX2(*ret_most, claim);
         others++;
     }
-    const uint64_t of_one = others > 1 ? UT_MIN2(most, own + ahead) : most;
-    return UT_MAX2(own, UT_MAX2(second, of_one));
+    return others;
+}
+
+uint64_t ut_ledger_believe(const ut_ledger *l, enum ut_fact fact, uint64_t among, uint64_t own, uint64_t ahead)
+{
+    uint64_t most, second;
+    const bool only = claims(l, fact, among, &most, &second) <= 1;
+    return UT_MAX2(own, UT_MAX2(second, only ? most : UT_MIN2(most, own + ahead)));
+}
+
+uint64_t ut_ledger_confirmed(const ut_ledger *l, enum ut_fact fact, uint64_t among, bool only, uint64_t alone)
+{
+    uint64_t most, second;
+    (void)claims(l, fact, among, &most, &second);
+    return only || most <= alone ? most : second;
 }

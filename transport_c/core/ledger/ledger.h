@@ -158,5 +158,8 @@ static inline bool ut_ledger_knows(const ut_ledger *l, uint32_t host, uint64_t s
  * lies would else send all others out of reach. If |among| has one other host only, its word counts: nobody else can
  * say. Never less than |own|. */
 uint64_t ut_ledger_believe(const ut_ledger *l, enum ut_fact fact, uint64_t among, uint64_t own, uint64_t ahead);
+/* The same where a host that is farther need not have passed what lies between: the word of one alone counts up to
+ * |alone|, and not at all beyond that. |only|: there is no other host, whether it is |among| them or not. */
+uint64_t ut_ledger_confirmed(const ut_ledger *l, enum ut_fact fact, uint64_t among, bool only, uint64_t alone);
 
 #endif

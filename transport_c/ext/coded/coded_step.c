@@ -5,31 +5,19 @@
 #include "core/base/bits.h"
 #include "ext/coded/coded.h"
 
-/* A number up to which the hosts |among| have come, where |claim| says how far each says that it has: two that say as
- * much are believed, for at most one lies. What one says alone counts if it is not above |ahead|, or if there is no
- * other host: nobody else can say. */
-static uint64_t believed(const ut_job *j, uint64_t among, const uint64_t claim[UT_HOSTS_MAX], uint64_t ahead)
+/* What the hosts |among| say of |fact|, as far as it is believed: one alone up to op |alone|. */
+static uint64_t believed(const ut_job *j, enum ut_fact fact, uint64_t among, uint64_t alone)
 {
-    uint64_t most = 0, second = 0;
-    for (uint32_t h = 0; h < j->config.hosts; h++) {
-        if (!ut_bits_have(among, h))
-            continue;
-        second = UT_MAX2(second, UT_MIN2(most, claim[h]));
-        most = UT_MAX2(most, claim[h]);
-    }
-    bool only = ut_bits_count(ut_job_up(j)) <= 1;
-    return only || most <= ahead ? most : second;
+    return ut_ledger_confirmed(&j->ledger, fact, among, ut_bits_count(ut_job_up(j)) <= 1, alone);
 }
 
 /* Below which op every op is over, by what the hosts |among| say. One host can be alone with the result of the very
  * next step, for the one after that needs the shards of all. In a tree it is the root that has every result. */
 static uint64_t over_among(const ut_job *j, uint64_t among)
 {
-    uint64_t floor[UT_HOSTS_MAX];
-    for (uint32_t h = 0; h < j->config.hosts; h++)
-        floor[h] = j->ledger.row[h].rx_floor;
-    uint64_t over = believed(j, among, floor, ut_step_first_op(ut_coded_of(j)->at + 1));
-    over = ut_coded_of(j)->sums.children && ut_bits_have(among, 0) ? UT_MAX2(over, floor[0]) : over;
+    uint64_t over = believed(j, UT_FACT_ENDED, among, ut_step_first_op(ut_coded_of(j)->at + 1));
+    if (ut_coded_of(j)->sums.children && ut_bits_have(among, 0))
+        over = UT_MAX2(over, j->ledger.row[0].rx_floor);
     return UT_MIN2(over, UT_STEP_NUMBERS);
 }
 
@@ -49,9 +37,6 @@ bool ut_coded_was_over(const ut_job *j, const ut_op *op)
 bool ut_coded_reaches(const ut_job *j, uint32_t host, uint64_t seq)
 {
     uint64_t others = ut_bits_below(j->config.hosts) & ~ut_bit(j->config.self);
-    uint64_t spoken[UT_HOSTS_MAX];
-    for (uint32_t h = 0; h < j->config.hosts; h++)
-        spoken[h] = j->ledger.row[h].spoken;
-    uint64_t reach = believed(j, others, spoken, ut_step_first_op(ut_coded_of(j)->at + 2));
+    uint64_t reach = believed(j, UT_FACT_SPOKEN, others, ut_step_first_op(ut_coded_of(j)->at + 2));
     return seq < reach || (ut_coded_of(j)->sums.children && host == 0);
 }
