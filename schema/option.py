@@ -32,8 +32,6 @@ class Option(Field):
     """The number that 0 stands for, where there is one."""
     fixed: bool = False
     """Cannot be changed while the job runs."""
-    from_op: bool = False
-    """A change holds from the op `policy_from` on, and not at once."""
     whole_only: bool = False
     """Has just its default in a partial job."""
     partial_only: bool = False

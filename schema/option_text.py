@@ -47,9 +47,9 @@ def message_options(struct: Struct) -> list[str]:
     """The fields of JobOptions; what is not set means the default, or no change."""
     lines = []
     for row in struct.message:
-        option = row if isinstance(row, Option) else None
-        lines += wrap(option.told if option else row.text, 2, "// ")
-        lines.append(f"  optional {option.message_kind if option else 'uint64'} {row.c_name} = {row.proto};")
+        assert isinstance(row, Option)
+        lines += wrap(row.told, 2, "// ")
+        lines.append(f"  optional {row.message_kind} {row.c_name} = {row.proto};")
     return lines
 
 
@@ -81,7 +81,7 @@ def python_rows(options: Iterable[Option]) -> list[str]:
             said += [f"least={row.least}"] if row.least != 1 else []
             said += [f"most={row.most}"]
             said += [f"default={row.default}"] if row.default else []
-        for name in ("zero", "automatic", "fixed", "from_op", "whole_only", "partial_only", "coded_only", "by_arrival"):
+        for name in ("zero", "automatic", "fixed", "whole_only", "partial_only", "coded_only", "by_arrival"):
             if getattr(row, name):
                 said.append(f"{name}={getattr(row, name)!r}")
         said += ["of_ranks=True"] if row.of_ranks else []
@@ -90,7 +90,7 @@ def python_rows(options: Iterable[Option]) -> list[str]:
 
 
 def daemon_fields(struct: Struct) -> list[str]:
-    """The fields of the daemon's value, in the order of the message: of two sets of one revision that order decides."""
+    """The fields of the daemon's value, in the order of the message: the id of an epoch is made of them so."""
     return [f"    {row.c_name}: int = {row.first}" for row in struct.message if isinstance(row, Option)]
 
 

@@ -77,7 +77,7 @@ OPTIONS = (
     Option(
         "When t_b begins to run, in best effort.",
         c="uint8_t timer_start",
-        at=56,
+        at=48,
         proto=17,
         words=TIMER_START,
     ),
@@ -96,7 +96,6 @@ OPTIONS = (
         at=5,
         proto=10,
         words=POLICY,
-        from_op=True,
     ),
     Option(
         "Ranks that must have given, with the policy quorum.",
@@ -105,7 +104,6 @@ OPTIONS = (
         proto=11,
         most="WORLD_SIZE_MAX",
         zero="half of them, rounded up",
-        from_op=True,
         partial_only=True,
         of_ranks=True,
     ),
@@ -117,7 +115,6 @@ OPTIONS = (
         most="WORLD_SIZE_MAX",
         zero="2",
         automatic=2,
-        from_op=True,
         partial_only=True,
         of_ranks=True,
         constant="UT_PROBES",
@@ -130,7 +127,6 @@ OPTIONS = (
         most=255,
         zero="8",
         automatic=8,
-        from_op=True,
         partial_only=True,
         constant="UT_TAU",
     ),
@@ -159,7 +155,7 @@ OPTIONS = (
     Option(
         "Coded jobs: children of each parent that may be late; in a star all ranks are the children.",
         c="uint8_t stragglers",
-        at=57,
+        at=49,
         proto=18,
         most="HOSTS_MAX - 1",
         zero="none",
@@ -169,7 +165,7 @@ OPTIONS = (
     Option(
         "Coded jobs: children of each parent in the tree of the ranks.",
         c="uint8_t children",
-        at=58,
+        at=50,
         proto=19,
         most="HOSTS_MAX - 1",
         zero="star",
@@ -179,7 +175,7 @@ OPTIONS = (
     Option(
         "Coded jobs: how the children of a parent share its data.",
         c="uint8_t code",
-        at=59,
+        at=51,
         proto=20,
         words=CODE,
         fixed=True,
@@ -188,7 +184,7 @@ OPTIONS = (
     Option(
         "Coded jobs: whether a step fails whose sum over all data cannot be had.",
         c="uint8_t exact",
-        at=60,
+        at=52,
         proto=21,
         words=EXACT,
         fixed=True,
@@ -197,7 +193,7 @@ OPTIONS = (
     Option(
         "Whether large allreduces are split over the lanes of the job, and how many lanes it has.",
         c="uint8_t split",
-        at=61,
+        at=53,
         proto=22,
         words=SPLIT,
         fixed=True,
@@ -207,7 +203,7 @@ OPTIONS = (
         "Whether the bits of a sum are the same whatever order contributions come in. Owners of shards keep what comes "
         "and fold it in the order of hosts; see docs/pytorch.md.",
         c="uint8_t deterministic",
-        at=62,
+        at=54,
         proto=23,
         words=DETERMINISTIC,
         fixed=True,
@@ -215,15 +211,6 @@ OPTIONS = (
     ),
 )
 
-CARRIED = (
-    Field(
-        "Number of the op from which the options that change with an op hold; before it, those of before. The daemon "
-        "that makes a change sets it, so that the change takes effect on all hosts at the same op.",
-        c="uint64_t policy_from",
-        at=48,
-        proto=16,
-    ),
-    Field("Nothing yet.", c="uint8_t reserved[1]", at=63),
-)
+REST = (Field("Nothing yet.", c="uint8_t reserved[1]", at=55),)
 
-JOB_OPTIONS = Struct("ut_job_options", (*OPTIONS, *CARRIED), 64)
+JOB_OPTIONS = Struct("ut_job_options", (*OPTIONS, *REST), 56)

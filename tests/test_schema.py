@@ -181,7 +181,7 @@ def test_options__one_row_reaches_every_home() -> None:
 
 
 def test_options__their_order_in_daemons_is_that_of_the_message() -> None:
-    """Of two sets of options with one revision the order of the fields decides which holds: releases must agree."""
+    """The id of an epoch is made of the values in this order: releases must agree."""
     numbers = [types_pb2.JobOptions.DESCRIPTOR.fields_by_name[name].number for name in NAMES]
     assert numbers == sorted(numbers) and set(NAMES) == {row.c_name for row in OPTIONS}
 

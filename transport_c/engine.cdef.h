@@ -292,7 +292,7 @@ typedef struct ut_job_options {
     uint8_t algorithm, congestion, hadamard, incast, early_percent, policy, tau, eta;
     uint64_t t_b_ns, t_c_ns, delay_target_ns;
     uint32_t quorum, probes;
-    uint64_t policy_seed, policy_from;
+    uint64_t policy_seed;
     uint8_t timer_start, stragglers, children, code, exact, split, deterministic, reserved[1];
     /* generated: end */
 } ut_job_options;
@@ -323,6 +323,7 @@ typedef struct ut_epoch {
     uint64_t number, id, from;
     uint64_t members, owners;
     uint16_t option[4];
+    ut_job_options options;
     uint32_t world;
     uint8_t ranks_of[64];
 } ut_epoch;
@@ -449,7 +450,7 @@ void ut_driver_get_stats(ut_driver *driver, ut_driver_stats *ret);
 void ut_driver_snapshot_take(ut_driver *driver, ut_driver_snapshot *ret);
 const char *ut_driver_error(ut_driver *driver);
 int ut_driver_job_add(ut_driver *driver, const ut_job_config *config);
-int ut_driver_job_tune(ut_driver *driver, uint32_t job, const ut_job_options *options);
+int ut_driver_options_fit(ut_driver *driver, uint32_t job, const ut_job_options *options);
 int ut_driver_job_remove(ut_driver *driver, uint32_t job);
 int ut_driver_activate(ut_driver *driver, uint32_t job, uint64_t op_seq);
 int ut_driver_peer_listen(ut_driver *driver, uint32_t job, uint32_t host, const ut_driver_seal *seal,

@@ -19,8 +19,8 @@ def lines(job: admin_pb2.JobStatus) -> list[str]:
     from ultima.v1 import types_pb2
 
     text = f"policy of {job.job}: {policy_text(job.options, job.world_size)}"
-    if job.options.policy_from > job.next_op_seq:
-        text += f", from op {job.options.policy_from} on"
+    if job.options_from_op_seq > job.next_op_seq:
+        text += f", from op {job.options_from_op_seq} on"
     if job.options.policy == types_pb2.POLICY_PROBE and job.controller_host >= 0:
         text += f", controlled by host {job.controller_host}"
     if not job.partial_ops:

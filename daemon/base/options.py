@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a job behaves: its options as a value, what is allowed, and how a change reaches every host.
+"""How a job behaves: its options as a value, what is allowed, and which are in force in an op.
 
-A change is a whole new set with a `revision` one higher. Each host keeps the highest it has heard of, and every message
-in which two hosts could find out that they differ carries the set; so a host that was away when the operator spoke
-takes over what holds when it connects again. Two changes at once end with the same one of them on all hosts.
+The options are part of what the daemons of a job agree on (daemon/jobs/epoch.py): a change holds on all hosts from the
+first op of the epoch that brings it, and a host that was away is told with the epoch.
 
-A job is *partial* when it has a policy, and *coded* with that one. Whether it is, cannot be changed while it runs. A
-change of the policy or of its numbers comes with an op, not at an instant: `policy_from` says which (tuning.py).
+A job is *partial* when it has a policy, and *coded* with that one. Whether it is, cannot be changed while it runs.
 """
 
 from __future__ import annotations
@@ -15,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 
 from ultima.daemon.base.errors import InvalidArgument
-from ultima.daemon.base.ranges import OP_SEQ_MAX, REVISION_MAX, STEP_OPS, WINDOW, whole
 from ultima.v1 import types_pb2
 from ultima.v1.job_options import BY_FIELD, DETERMINISTIC_YES, OPTIONS, POLICIES, POLICY_CODED, POLICY_NONE, Row
 from ultima.v1.limits import HOSTS_MAX
@@ -48,8 +45,6 @@ class Options:
     split: int = 1
     deterministic: int = 1
     # generated: end
-    policy_from: int = 0
-    revision: int = 0
 
     @property
     def partial(self) -> bool:
@@ -62,14 +57,11 @@ class Options:
         return self.policy == POLICY_CODED
 
     def with_changes(self, message: types_pb2.JobOptions) -> Options:
-        """These with what is set in `message`, its revision too unless that is 0. Raises InvalidArgument."""
+        """These with what is set in `message`. Raises InvalidArgument."""
         changes = named(message)
         for name, value in changes.items():
             check(name, value)
-        policy_from = message.policy_from if message.HasField("policy_from") else self.policy_from
-        whole("policy_from", policy_from, 0, OP_SEQ_MAX)
-        whole("revision", message.revision, 0, REVISION_MAX)
-        return replace(self, **changes, policy_from=policy_from, revision=message.revision or self.revision)
+        return replace(self, **changes)
 
     def seeded(self, generation: int) -> Options:
         """These as the engine needs them: all hosts of a partial job draw alike, and each life of it anew."""
@@ -78,31 +70,20 @@ class Options:
     def to_proto(self) -> types_pb2.JobOptions:
         """As a message with every field set."""
         message = types_pb2.JobOptions()
-        for name in (*NAMES, *CARRIED):
+        for name in NAMES:
             setattr(message, name, getattr(self, name))
         return message
 
     def words(self) -> dict[str, str]:
-        """For people, by name; the revision too."""
-        return {name: word(name, getattr(self, name)) for name in (*NAMES, *CARRIED)}
-
-    def newer_than(self, other: Options) -> bool:
-        """Whether a host that has `other` is to take these."""
-        return self._order() > other._order()
-
-    def _order(self) -> tuple[int, ...]:
-        return (self.revision, *(getattr(self, name) for name in NAMES), self.policy_from)
+        """For people, by name."""
+        return {name: word(name, getattr(self, name)) for name in NAMES}
 
 
 DEFAULTS = Options()
-CARRIED = ("policy_from", "revision")
-"""Told with the options by the daemons; nobody asks for them."""
-NAMES = tuple(field.name for field in fields(Options) if field.name not in CARRIED)
+NAMES = tuple(field.name for field in fields(Options))
 FIXED = tuple(row.field for row in OPTIONS if row.fixed)
 """Cannot be changed while the job runs."""
-TIMED = tuple(row.field for row in OPTIONS if row.from_op)
-"""Hold from the op `policy_from` on."""
-PARTIAL = tuple(row.field for row in OPTIONS if row.from_op or row.partial_only)
+PARTIAL = ("policy", *(row.field for row in OPTIONS if row.partial_only))
 """May be changed in a job that began with a policy."""
 
 
@@ -227,36 +208,26 @@ def differing(here: Options, there: Options) -> tuple[str, str, str] | None:
 
 
 class InForce:
-    """The options of one job on this host."""
+    """The options of one job on this host: those of the two newest epochs, as the engine keeps them."""
 
-    def __init__(
-        self,
-        options: Options,
-        apply: Callable[[Options], None],
-        changed: Callable[[], None] = lambda: None,
-        next_op_seq: Callable[[], int] = lambda: 0,
-    ) -> None:
-        """`apply` hands them to the engine, and raises Refused, having changed nothing, if it does not take them;
-        `changed` is called when it has. `next_op_seq` says where the job stands."""
+    def __init__(self, options: Options, changed: Callable[[], None] = lambda: None) -> None:
+        """`changed` is called when there are others."""
         self.options = options
-        self._apply, self._changed, self._next_op_seq = apply, changed, next_op_seq
-        self._earlier: list[Options] = []
+        self.start = 0
+        """The op from which they are in force."""
+        self._before, self._changed = options, changed
 
-    def hear(self, other: Options) -> Options:
-        """Takes over what another host has in force if it is newer; returns what is in force then. Raises Refused."""
-        if other.newer_than(self.options):
-            window = WINDOW * (STEP_OPS if self.options.coded else 1)
-            reach = max(self.options.policy_from, self._next_op_seq()) + window
-            whole("policy_from", other.policy_from, 0, reach)
-            whole("revision", other.revision, 0, self.options.revision + WINDOW)
-            check_change(self.options, other)
-            self._apply(other)
-            self._earlier = [old for old in (*self._earlier, self.options) if old.policy_from < other.policy_from]
-            self.options = other
+    def take(self, options: Options, start: int, next_op: int) -> None:
+        """An epoch brings them, from op `start` on; the one that opens next here is `next_op`."""
+        start = max(start, next_op)
+        if self.start < start:
+            self._before = self.options
+        if options != self.options:
+            self.options, self.start = options, start
             self._changed()
-        return self.options
+        elif self.start > start:
+            self.start = start
 
     def at(self, op_seq: int) -> Options:
-        """Those by which that op starts: of the policy and its numbers, what was told before may still hold."""
-        every = (*self._earlier, self.options)
-        return next((options for options in reversed(every) if options.policy_from <= op_seq), every[0])
+        """Those by which that op starts."""
+        return self.options if op_seq >= self.start else self._before

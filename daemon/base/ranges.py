@@ -11,7 +11,6 @@ OP_SEQ_MAX = 2**53
 """Of any op: a coded job's last step has such a number, and all others are far below."""
 STEP_OPS = 2**20 + 1
 """Numbers of ops that a coded job has for each step (ext/coded/coded.h)."""
-REVISION_MAX = 2**48
 """Of a job's options."""
 WINDOW = 2**20
 """How far a number of another daemon's may lie ahead of what is known here: ops in two minutes of the quickest job."""

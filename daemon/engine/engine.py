@@ -24,13 +24,13 @@ from ultima.daemon.engine.events import EventKind as EventKind
 from ultima.daemon.engine.events import Status as Status
 from ultima.daemon.engine.events import event_of
 from ultima.daemon.engine.joins import Joins, NativeJoins
+from ultima.daemon.engine.option_struct import NEVER as NEVER
 from ultima.daemon.engine.pauses import NativePauses, Pauses
 from ultima.daemon.engine.reports import PEER_FIELDS as PEER_FIELDS
 from ultima.daemon.engine.reports import PeerStats as PeerStats
 from ultima.daemon.engine.seal import Seal
 from ultima.daemon.engine.sealed import Sealed
-from ultima.daemon.engine.structs import NEVER as NEVER
-from ultima.daemon.engine.structs import job_config, job_options
+from ultima.daemon.engine.structs import job_config
 
 KEYS_BYTES = 48 << 10  # for the keys of a path: 32 contexts of the cipher library, which says nothing of their size
 
@@ -152,9 +152,6 @@ class Engine(Pauses, Epochs, Joins, Protocol):
 
     def job_add(self, config: JobConfig) -> int:
         """Adds a job and returns its number."""
-
-    def job_tune(self, job: int, options: Options) -> None:
-        """Changes the options of a job from its next op on; `algorithm` stays what it was."""
 
     def activate(self, job: int, op_seq: int) -> None:
         """Starts an op of a partial job here; nothing happens if it has started. Refused if it is not the next one
@@ -293,10 +290,6 @@ class NativeEngine(NativePauses, NativeEpochs, NativeJoins):
     def job_add(self, config: JobConfig) -> int:
         made = job_config(self._ffi, self._lib, config)
         return self._checked(self._lib.ut_driver_job_add(self._driver, made), "job_add")
-
-    def job_tune(self, job: int, options: Options) -> None:
-        values = self._ffi.new("ut_job_options *", job_options(options))
-        self._checked(self._lib.ut_driver_job_tune(self._driver, job, values), "options")
 
     def activate(self, job: int, op_seq: int) -> None:
         self._checked(self._lib.ut_driver_activate(self._driver, job, op_seq), "activate")

@@ -6,6 +6,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+from ultima.daemon.base.options import Options
+from ultima.daemon.engine.option_struct import job_options
+
 
 @dataclass(frozen=True, slots=True)
 class EngineEpoch:
@@ -19,6 +22,8 @@ class EngineEpoch:
     options: tuple[int, ...]
     world: int
     """Ranks of the job."""
+    settings: Options
+    """How the job behaves; what cannot be changed while it runs, the engine knows by itself."""
 
 
 class Wishes(NamedTuple):
@@ -35,6 +40,9 @@ class Epochs(Protocol):
 
     def epoch(self, job: int, epoch: EngineEpoch) -> None:
         """Ops from its `start` on that are not open yet are opened under it. It ends a hold."""
+
+    def options_fit(self, job: int, options: Options) -> None:
+        """Raises InvalidArgument for options that no epoch of the job can have."""
 
     def epoch_hold(self, job: int, op_seq: int, until_ns: int) -> None:
         """Ops from `op_seq` on are not opened before then, by the engine's clock."""
@@ -54,11 +62,18 @@ class NativeEpochs:
         raise NotImplementedError
 
     def epoch(self, job: int, epoch: EngineEpoch) -> None:
-        given = self._ffi.new("ut_epoch *", {"number": epoch.number, "id": epoch.id, "from": epoch.start})
+        given = self._ffi.new(
+            "ut_epoch *",
+            {"number": epoch.number, "id": epoch.id, "from": epoch.start, "options": job_options(epoch.settings)},
+        )
         given.members, given.owners, given.world = epoch.members, epoch.owners, epoch.world
         for place, value in enumerate(epoch.options):
             given.option[place] = value
         self._checked(self._lib.ut_driver_epoch(self._driver, job, given), "epoch")
+
+    def options_fit(self, job: int, options: Options) -> None:
+        values = self._ffi.new("ut_job_options *", job_options(options))
+        self._checked(self._lib.ut_driver_options_fit(self._driver, job, values), "options")
 
     def epoch_hold(self, job: int, op_seq: int, until_ns: int) -> None:
         self._checked(self._lib.ut_driver_hold(self._driver, job, op_seq, until_ns), "epoch_hold")

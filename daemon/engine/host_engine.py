@@ -150,11 +150,6 @@ class HostEngine:
         """How many pairs of ports a job uses: one for each of its lanes."""
         return len(self._each(job))
 
-    def job_tune(self, job: int, options: Options) -> None:
-        """Changes the options of a job from its next op on; what one engine refuses, all do."""
-        for engine, number in self._each(job):
-            engine.job_tune(number, options)
-
     def job_remove(self, job: int) -> None:
         """Fails what is open, forgets connections and sessions of the job."""
         for lane, (engine, number) in enumerate(self._each(job)):
@@ -238,6 +233,11 @@ class HostEngine:
         lanes = self._each(job)
         for lane, (engine, number) in enumerate(lanes):
             engine.epoch(number, replace(epoch, start=local_seq(epoch.start, lane, len(lanes))))
+
+    def options_fit(self, job: int, options: Options) -> None:
+        """See `Epochs.options_fit`; what one engine refuses, all do."""
+        engine, number = self._each(job)[0]
+        engine.options_fit(number, options)
 
     def epoch_hold(self, job: int, op_seq: int, until_ns: int) -> None:
         """See `Epochs.epoch_hold`."""

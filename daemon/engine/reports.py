@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ultima.daemon.engine.structs import NEVER
+from ultima.daemon.engine.option_struct import NEVER
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,14 +5,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ultima.daemon.base.options import NAMES, Options
-from ultima.v1.job_options import OFF
+from ultima.daemon.engine.option_struct import job_options
 
 if TYPE_CHECKING:
     from ultima.daemon.engine.engine import JobConfig
-
-NEVER = 2**64 - 1
-"""An instant that does not come."""
 
 
 def job_config(ffi: Any, lib: Any, config: JobConfig) -> Any:
@@ -31,9 +27,3 @@ def job_config(ffi: Any, lib: Any, config: JobConfig) -> Any:
         "cipher": lib.ut_driver_cipher() if config.sealed else ffi.NULL,
     }
     return ffi.new("ut_job_config *", values)
-
-
-def job_options(options: Options) -> dict[str, int]:
-    """The fields of struct ut_job_options."""
-    values = {name: getattr(options, name) for name in (*NAMES, "policy_from")}
-    return {name: NEVER if value == OFF else value for name, value in values.items()}

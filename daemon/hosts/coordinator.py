@@ -205,7 +205,6 @@ class Coordinator:
             states=[State.UP if i and state is State.UP else State.ABSENT for i, state in enumerate(told.states)],
             confirmed=True,
             next_op_seq=told.next_op_seq,
-            options_asked=told.options_asked,
             options=told.options,
             lanes=told.lanes,
             portions=told.portions,
@@ -381,7 +380,6 @@ class Coordinator:
             formed_at=asyncio.get_running_loop().time(),
             # Ranks whose daemons all forgot the job have come this far; who is behind them was left out of some ops.
             next_op_seq=max(registration.next_op_seq for registration in registrations),
-            options_asked=options,
             options=options,
             lanes=job_lanes,
             portions=portions(options, hosts, job_lanes),
@@ -442,7 +440,7 @@ class Coordinator:
                 return None
             if record.states[index] is not State.ABSENT and host.place != new.host.place:
                 raise AlreadyExists(f"rank = {new.rank}: is in job {new.job!r} on {host.name}, which is alive")
-            check_options(new.job, new.rank, new.options, record.options_asked)
+            check_options(new.job, new.rank, new.options, record.options)
             if len(new.host.ports) < record.lanes:
                 raise FailedPrecondition(
                     f"job {new.job!r}: engine.lanes = {len(new.host.ports)} on {new.host.address}: "
@@ -463,7 +461,6 @@ class Coordinator:
             tuple(record.states),
             record.next_op_seq,
             record.confirmed,
-            record.options_asked,
             record.options,
             record.lanes,
             record.portions,

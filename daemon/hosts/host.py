@@ -110,10 +110,8 @@ class Membership:
     states: tuple[State, ...]
     next_op_seq: int
     under_way: bool
-    options_asked: Options = DEFAULTS
-    """What the ranks asked for, the same for all."""
     options: Options = DEFAULTS
-    """What is in force."""
+    """What the ranks asked for, the same for all."""
     lanes: int = 1
     portions: int = 1
     """Into which a large op is split: 1, or as many as there are lanes."""
@@ -126,7 +124,6 @@ class Membership:
             bucket_bytes_max=self.bucket_bytes_max,
             next_op_seq=self.next_op_seq,
             under_way=self.under_way,
-            options_asked=self.options_asked.to_proto(),
             options=self.options.to_proto(),
             lanes=self.lanes,
             portions=self.portions,

@@ -4,7 +4,7 @@
 A coordinator's answer, a restored record, a registration and the caller of a Connect all speak of the same things. Each
 value of theirs is bounded here before anything else looks at it, so that neither the engine nor the control plane ever
 meets a number that it was not made for. Where a number only makes sense near another one (an offer, the op that comes
-next, a revision), the one who knows the other one bounds it by WINDOW: no single message can carry it out of reach.
+next), the one who knows the other one bounds it by WINDOW: no single message can carry it out of reach.
 """
 
 from __future__ import annotations
@@ -98,11 +98,8 @@ def membership(
     under_way = message.under_way if isinstance(message, peer_pb2.RegisterResponse) else True
     generation = whole("generation", message.generation, 1, INT64_MAX)
     members = hosts(message.hosts, world_size, address)
-    asked, options = from_proto(message.options_asked), from_proto(message.options)
-    for one in (asked, options):
-        check_job(one, world_size)
-    if asked.partial != options.partial:
-        raise InvalidArgument("options.policy: allowed: one where options_asked has one, and none where it has none")
+    options = from_proto(message.options)
+    check_job(options, world_size)
     lanes = whole("lanes", message.lanes, 1, 1 if options.partial else min(len(one.ports) for one in members))
     return Membership(
         generation=generation,
@@ -112,7 +109,6 @@ def membership(
         states=tuple(State(one.state) if one.state else State.CONNECTING for one in message.hosts),
         next_op_seq=whole("next_op_seq", message.next_op_seq, 0, OP_SEQ_MAX),
         under_way=under_way,
-        options_asked=asked,
         options=options,
         lanes=lanes,
         portions=_portions(message.portions, lanes),

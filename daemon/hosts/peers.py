@@ -120,14 +120,6 @@ class Peers(Watching):
             call = stub.Connect(request, timeout=self._patience(place, seconds))
             return await self._answer(place, call, "connect to")
 
-    async def apply_options(
-        self, place: Place, request: peer_pb2.ApplyOptionsRequest, seconds: float
-    ) -> peer_pb2.ApplyOptionsResponse:
-        """Tells another host of a job what options are in force. Raises Refused."""
-        async with self._peer(place) as stub:
-            call = stub.ApplyOptions(request, timeout=self._patience(place, seconds))
-            return await self._answer(place, call, "options at")
-
     async def probe(self, place: Place, request: peer_pb2.ProbeRequest, seconds: float) -> peer_pb2.ProbeResponse:
         """Asks whether a rank is ready; answered when it is. Raises Refused."""
         stub = await self._stub(place)

@@ -61,7 +61,6 @@ class Record:
     next_op_seq: int = 0
     formed_at: float = 0.0
     """On the loop's clock."""
-    options_asked: Options = DEFAULTS
     options: Options = DEFAULTS
     lanes: int = 1
     portions: int = 1

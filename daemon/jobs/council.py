@@ -13,9 +13,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
-from ultima.daemon.base.errors import InvalidArgument, Refused
+from ultima.daemon.base.errors import Refused
+from ultima.daemon.base.options import Options, check_change, check_job
 from ultima.daemon.base.ranges import OP_SEQ_MAX, STEP_OPS
 from ultima.daemon.base.waiting import Changes
 from ultima.daemon.engine.epochs import EngineEpoch
@@ -35,6 +36,7 @@ log = logging.getLogger("ultimad.council")
 
 TOLD_SECONDS = 1.0  # for the others to tell a host that comes back what holds
 MARGIN_SECONDS = 0.02  # ops of this time may still begin while a new epoch is agreed on
+HOLDS_SECONDS = 10 * MARGIN_SECONDS  # for those ops to be over where the job goes on
 LOOK_SECONDS = 0.1  # between two looks at what the engine wishes, while ops go on
 
 
@@ -49,6 +51,8 @@ class _Room:
     """The op that it opened next when it began."""
     opened: bool
     hold: tuple[int, float] | None = None
+    changes: list[dict[str, int]] = field(default_factory=list)
+    """What callers want to become of options; where two contradict each other, first the later one's."""
     told: int = 0
     timer: asyncio.TimerHandle | None = None
     looked: float = 0.0
@@ -77,7 +81,7 @@ class Council:
 
     def review(self, job: Job) -> None:
         """Something may have changed in a job: who is there, or how it stands."""
-        if job.over or not job.ready or job.membership is None or job.own is None or len(job.membership.hosts) < 2:
+        if job.over or not job.ready or job.membership is None or job.own is None:
             return
         if job not in self._rooms:
             self._begin(job)
@@ -91,12 +95,49 @@ class Council:
             return
         assert job.membership is not None
         try:
-            word = epoch_words.from_proto(told, len(job.membership.hosts))
-        except InvalidArgument as error:
+            hosts, began = len(job.membership.hosts), job.membership.options
+            word = epoch_words.from_proto(told, hosts, began, lambda options: self.check(job, options))
+        except Refused as error:
             log.warning("epoch word refused job=%s host=%d reason=%s", job.name, link.host.index, error)
             return
         if room.seat.hear(Member(link.host.index, link.host.incarnation), word):
             self._turn(room)
+
+    def check(self, job: Job, options: Options) -> None:
+        """Raises Refused for options that the job cannot have while it runs."""
+        assert job.membership is not None
+        check_change(job.membership.options, options)
+        check_job(options, job.membership.world_size)
+        self._engine.options_fit(job.number, options)
+
+    async def change(self, job: Job, change: dict[str, int], deadline: float) -> Epoch | None:
+        """Has options of a job changed on all hosts, and returns the epoch that did it, once it holds here; None if the
+        hosts did not agree in time. Then nothing is wanted any more."""
+        await self._changes.until(lambda: job.over or job in self._rooms, deadline)
+        room, loop = self._rooms.get(job), asyncio.get_running_loop()
+        if room is None:
+            return None
+        found: list[Epoch] = []
+
+        def made() -> bool:
+            if room.epoch is not None and room.seat.member and change.items() <= asdict(room.epoch.settings).items():
+                found.append(room.epoch)
+            return bool(found) or job.over
+
+        room.changes.append(change)
+        try:
+            self._turn(room)
+            await self._changes.until(made, deadline)
+        finally:
+            room.changes.remove(change)
+            if job in self._rooms:
+                self._turn(room)
+        epoch, until = found[0] if found else None, min(deadline, loop.time() + HOLDS_SECONDS)
+        while epoch is not None and not job.over and self._engine.next_op_seq(job.number) < epoch.start:
+            if loop.time() >= until:
+                break  # it stands still, or its ops are long
+            await asyncio.sleep(MARGIN_SECONDS / 2)
+        return epoch
 
     def op_done(self, job: Job) -> None:
         """Ops go on: this host may own a shard from now on, or wish for another option."""
@@ -134,11 +175,12 @@ class Council:
     def _begin(self, job: Job) -> None:
         assert job.membership is not None and job.own is not None
         hosts, now = job.membership.hosts, asyncio.get_running_loop().time()
-        me, fresh = Member(job.own.index, job.incarnation), not job.membership.under_way
+        me, settings = Member(job.own.index, job.incarnation), job.membership.options
+        fresh = not job.membership.under_way or len(hosts) == 1
         all_hosts = tuple(Member(host.index, host.incarnation) for host in hosts)
-        first = Epoch(0, job.generation, 0, all_hosts, frozenset(all_hosts)) if fresh else None
+        first = Epoch(0, job.generation, 0, all_hosts, frozenset(all_hosts), settings=settings) if fresh else None
         next_op = self._engine.epoch_wishes(job.number).next_op
-        seat = Seat(me, first, job.generation, now)
+        seat = Seat(me, first, job.generation, now, settings)
         self._rooms[job] = _Room(job, seat, first, next_op, fresh, sample=(now, next_op))
         if not fresh:
             self._engine.epoch_hold(job.number, 0, self._engine.now() + round(TOLD_SECONDS * 1e9))
@@ -181,7 +223,10 @@ class Council:
     def _here(self, room: _Room, now: float) -> Here:
         job = room.job
         assert job.links is not None and job.membership is not None
-        coded = job.membership.options.coded
+        coded, partial = job.membership.options.coded, job.membership.options.partial
+        change: dict[str, int] = {}
+        for each in reversed(room.changes):
+            change = each | change
         wishes = self._engine.epoch_wishes(job.number)
         self._sample(room, now, wishes.next_op)
         room.opened = room.opened or wishes.next_op > room.first_op
@@ -189,11 +234,13 @@ class Council:
         return Here(
             sees=frozenset(Member(x.host.index, x.host.incarnation) for x in job.links.values() if is_there(x)),
             next_op=wishes.next_op,
-            # Numbers between two steps of a coded job are for attempts that fail: none of those is worth waiting for.
-            margin=0 if coded else int(room.ops_per_second * MARGIN_SECONDS),
+            # The next op of a partial job may wait for just what is to change; and numbers between two steps of a coded
+            # job are for attempts that fail, none of which is worth waiting for.
+            margin=0 if partial else int(room.ops_per_second * MARGIN_SECONDS),
             round_trip=max(trips, default=0.0),
             opened=room.opened,
             wishes=wishes.options,
+            change=tuple(sorted(change.items())),
             stride=STEP_OPS if coded else 1,
         )
 
@@ -212,6 +259,7 @@ class Council:
         slots = [m.slot for m in epoch.members]
         if job.own.index in slots:  # in its place may be an earlier life of this host: then it still takes part by that
             self._hand_over(job, epoch)
+            self._put_in_force(job, epoch)
         hosts = len(job.membership.hosts)
         if epoch.number and (before is not None or room.seat.member):
             why = room.seat.why or "this host is told what holds"
@@ -230,8 +278,19 @@ class Council:
             self._engine.epoch_hold(job.number, OP_SEQ_MAX, 0)  # the engine knows this one by itself
             return
         members, owners = epoch_words.mask(epoch.members), epoch_words.mask(epoch.owners)
-        values = (epoch.number, epoch.id, epoch.start, members, owners, epoch.options, job.membership.world_size)
+        settings, world = epoch.settings.seeded(job.generation), job.membership.world_size
+        values = (epoch.number, epoch.id, epoch.start, members, owners, epoch.options, world, settings)
         self._engine.epoch(job.number, EngineEpoch(*values))
+
+    def _put_in_force(self, job: Job, epoch: Epoch) -> None:
+        assert job.in_force is not None
+        before = job.in_force.options
+        job.in_force.take(epoch.settings, epoch.start, self._engine.next_op_seq(job.number))
+        if before != epoch.settings:
+            said = " ".join(f"{name}={value}" for name, value in epoch.settings.words().items())
+            log.info("options job=%s op_seq=%d %s", job.name, job.in_force.start, said)
+            text = f"options of job {job.name} from op {job.in_force.start} on: {said}"
+            self.note("options_changed", text, job.name, "info")
 
 
 def is_there(link: Link) -> bool:

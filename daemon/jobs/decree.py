@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from ultima.daemon.base.options import DEFAULTS, Options
 from ultima.daemon.base.ranges import WINDOW
 from ultima.daemon.jobs.epoch import (
     NO_BALLOT,
@@ -45,7 +46,7 @@ BRANCH_S = 1.0  # without a majority, before those who see each other go on by t
 BACK_S = 2.0  # for which nobody of the better line was seen, before a host that is out of it goes back to its own
 RETRY_S = 0.04  # after an attempt that failed
 REST_S = 2.0  # after a hold that ended in vain, before ops are held again; so pauses cannot add up
-SETTLE_S = 2.0  # after an epoch, before another one changes options alone
+SETTLE_S = 2.0  # after an epoch, before another one changes what follows from measurements, and that alone
 ANSWER_S = 0.01  # that a daemon may take for an answer, beside the way there and back
 NEWS_S = 0.1  # a hold lasts for two round trips and this: both answers and the news
 REACH_OPS = 64  # what a promise may hold ahead of the proposer's own next op: hosts are few ops apart
@@ -66,6 +67,8 @@ class Here:
     """It has opened an op."""
     leaving: bool = False
     wishes: tuple[int, ...] = WISHES_NONE
+    change: tuple[tuple[str, int], ...] = ()
+    """What somebody wants to become of options of the job."""
     stride: int = 1
     """So many numbers an op may have: in coded jobs each step has many, and few of them are used."""
 
@@ -82,10 +85,11 @@ class _Decree:
 class Seat:
     """See the module."""
 
-    def __init__(self, me: Member, first: Epoch | None, number: int, now: float) -> None:
+    def __init__(self, me: Member, first: Epoch | None, number: int, now: float, settings: Options = DEFAULTS) -> None:
         """first: the epoch that the job began with; None for a host that comes to a job which is under way. number: of
-        the job's life, for the first epoch of a job whose hosts have all forgotten."""
-        self.me, self._number = me, number
+        the job's life, and settings: its options at first, for the first epoch of a job whose hosts have all
+        forgotten."""
+        self.me, self._number, self._settings = me, number, settings
         self.words: dict[Member, Word] = {}
         """The newest of each host, and this one's own."""
         self.hold: tuple[int, float] | None = None
@@ -103,7 +107,8 @@ class Seat:
         self._asked_at = self._retry_at = self._rest_until = -math.inf
         self._wanted: float | None = None
         self._lonely: float | None = None
-        self._met_at = self._changed = now  # when somebody of the line that this host is out of was seen
+        self._met_at = now  # when somebody of the line that this host is out of was seen
+        self._changed = self._settled = now
         self._reasons: dict[int, str] = {}
         self._serial = 0
         self._newest = first.number if first is not None else 0
@@ -172,6 +177,7 @@ class Seat:
             opened=here.opened,
             leaving=here.leaving,
             wishes=here.wishes,
+            change=self._unmet(here.change),
             promised=promised,
             hold=hold if promised != NO_BALLOT else 0,
             accepted=decree.accepted if decree is not None else None,
@@ -182,6 +188,11 @@ class Seat:
         self._serial += 1
         self.words[self.me] = word = replace(word, serial=self._serial)
         return word
+
+    def _unmet(self, change: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
+        """What of a change is not so in the epoch that holds."""
+        have = self.epoch.settings if self.epoch is not None else self._settings
+        return tuple((name, value) for name, value in change if getattr(have, name) != value)
 
     def _at(self, when: float) -> bool:
         """Whether that time has come; if not, `turn` is called then."""
@@ -327,15 +338,18 @@ class Seat:
             self._met_at = self._now
         else:
             self._former, self._newest = None, epoch.number
+        tuned = self.epoch is not None and self.epoch.settings != epoch.settings
         self._decree = _Decree(epoch)
-        self._begun(why)
+        self._begun(why, settles=not tuned)
 
-    def _begun(self, why: str) -> None:
+    def _begun(self, why: str, settles: bool = True) -> None:
         self.why = why
         self._votes.clear()
         self._reasons.clear()
         self._ask = self._wanted = self._lonely = self.hold = None
         self._changed = self._now
+        if settles:
+            self._settled = self._now
 
     # ---- without a majority ----
 
@@ -385,6 +399,7 @@ class Seat:
             owners or frozenset(company),
             (*line, Fork(len(company), fork, self.me)),
             base.options if base is not None else WISHES_NONE,
+            base.settings if base is not None else self._settings,
         )
         self._reasons[branch.id] = "no majority of its hosts was seen for a second: these go on by themselves"
         self._take(branch)
@@ -415,12 +430,13 @@ class Seat:
             self._at(self._wanted + PATIENCE_S)
             return
         elder = [m for m in base.members if m in self._here.sees or m == self.me].index(self.me)
-        only_options = (
-            {*want.members} == {*base.members} and want.owners == base.owners and want.options != base.options
-        )
-        ready = max(
-            self._wanted + PATIENCE_S * elder, self._retry_at, self._changed + SETTLE_S if only_options else 0.0
-        )
+        same_hosts = {*want.members} == {*base.members} and want.owners == base.owners
+        rest = -math.inf
+        if same_hosts and want.settings != base.settings:
+            rest = self._changed + PATIENCE_S  # who wants another change all the time must not hold up every op
+        elif same_hosts and want.options != base.options:
+            rest = self._settled + SETTLE_S
+        ready = max(self._wanted + PATIENCE_S * elder, self._retry_at, rest)
         if self._at(ready):
             newest = max(decree.promised.round, *(w.promised.round for w in peers.values()), 0)
             self._ask, self._asked_at = Ask(Ballot(newest + 1, self.me.slot)), self._now

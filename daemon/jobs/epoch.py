@@ -6,6 +6,10 @@ epoch but the first is the child of another one, and is decided by a majority of
 one with its oldest member is the majority. So an epoch has one child on its *line*. Where no majority can be met, the
 members that see each other go on under a *branch*, a line of their own. `decree.py` says how a child is decided.
 
+Options of the job that somebody wants changed are a *change* in his host's word, until an epoch has it. The child has
+the changes of all members. Where two contradict each other, it has that of the younger member; the older one's host
+still wants its own, and so the next child has that. Each of the two was in force, and one stays, everywhere.
+
 A *member* is one life of a host. Its *slot* is the index of the host; a host that was restarted is another member.
 """
 
@@ -14,14 +18,16 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Collection, Iterable, Mapping, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from typing import NamedTuple
 
+from ultima.daemon.base.options import DEFAULTS, NAMES, Options, word
 from ultima.daemon.base.ranges import WINDOW
 
 PATIENCE_S = (
     0.3  # for which the next oldest member leaves a change to the one before, and for which one voice is heeded
 )
+UINT64 = 2**64 - 1
 OPTIONS = 4  # agreed values of an epoch; each is the largest that a member wishes for
 WISHES_NONE = (0,) * OPTIONS
 
@@ -67,6 +73,8 @@ class Epoch:
     line: tuple[Fork, ...] = ()
     """() is the main line."""
     options: tuple[int, ...] = WISHES_NONE
+    settings: Options = DEFAULTS
+    """How the job behaves."""
     id: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -76,6 +84,7 @@ class Epoch:
         for fork in self.line:
             words += [fork.weight, fork.number, *fork.maker]
         words += self.options
+        words += (value & UINT64 for value in astuple(self.settings))
         digest = hashlib.blake2b(struct.pack(f"<{len(words)}Q", *words), digest_size=8).digest()
         object.__setattr__(self, "id", int.from_bytes(digest, "little"))
 
@@ -113,6 +122,8 @@ class Word:
     """It opens no op from this one on for the time that the promise takes."""
     accepted: tuple[Ballot, Epoch] | None = None
     ask: Ask | None = None
+    change: tuple[tuple[str, int], ...] = ()
+    """What is to become of options of the job, by name, and is not so in `epoch`."""
 
     def same_as(self, other: Word) -> bool:
         """Whether the other one tells nothing new. That ops go on is not news."""
@@ -195,9 +206,19 @@ def decide(
     options = tuple(max(each) for each in zip(*wishes, strict=True)) if wishes else base.options
     known = [words[m].newest for m in (*members, *apart) if m in words]
     number = max([base.number, *(each for each in known if each < base.number + WINDOW)]) + 1
-    child = Epoch(number, base.id, start, members, owners, base.line, options)
+    child = Epoch(number, base.id, start, members, owners, base.line, options, _changed(base, members, words))
     why = [described(base, child, words), *(f"{_name(m)} had gone another way" for m in apart)]
     return (child, ", ".join(filter(None, why))) if any(why) else (None, "")
+
+
+def _changed(base: Epoch, members: Iterable[Member], words: Mapping[Member, Word]) -> Options:
+    """The options of `base` with what these want changed, save who speaks of another epoch: this may have it."""
+    settings = base.settings
+    for m in members:
+        told = words.get(m)
+        if told is not None and told.epoch is not None and told.epoch.id == base.id and told.change:
+            settings = replace(settings, **dict(told.change))
+    return settings
 
 
 def described(base: Epoch, child: Epoch, words: Mapping[Member, Word]) -> str:
@@ -210,8 +231,14 @@ def described(base: Epoch, child: Epoch, words: Mapping[Member, Word]) -> str:
         *(f"{_name(m)} comes in" for m in child.members if m not in base.members),
         *(f"{_name(m)} owns a shard" for m in child.members if m in child.owners - base.owners and m in base.members),
         *(f"option {number} becomes {new}" for number, (new, old) in options if new != old),
+        *(f"{name} becomes {word(name, new)}" for name, new in differences(base.settings, child.settings).items()),
     ]
     return ", ".join(said)
+
+
+def differences(before: Options, after: Options) -> dict[str, int]:
+    """The options in which `after` differs, by name."""
+    return {name: getattr(after, name) for name in NAMES if getattr(after, name) != getattr(before, name)}
 
 
 def accepts(

@@ -6,9 +6,11 @@ Another host may say anything, so what it tells is checked.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from ultima.daemon.base.errors import InvalidArgument
+from ultima.daemon.base.options import Options, named
+from ultima.daemon.base.options import from_proto as options_from_proto
 from ultima.daemon.base.ranges import OP_SEQ_MAX, whole
 from ultima.daemon.jobs.epoch import NO_BALLOT, OPTIONS, Ask, Ballot, Epoch, Fork, Member, Word
 from ultima.v1 import peer_pb2
@@ -30,6 +32,8 @@ def to_proto(word: Word) -> peer_pb2.EpochWord:
         wishes=word.wishes,
         hold=word.hold,
     )
+    for name, value in word.change:
+        setattr(told.change, name, value)
     if word.epoch is not None:
         told.epoch.CopyFrom(epoch_to_proto(word.epoch))
     if word.promised != NO_BALLOT:
@@ -55,26 +59,31 @@ def epoch_to_proto(epoch: Epoch) -> peer_pb2.Epoch:
         owners=mask(epoch.owners),
         line=[peer_pb2.EpochFork(weight=f.weight, number=f.number, maker=_member(f.maker)) for f in epoch.line],
         options=epoch.options,
+        settings=epoch.settings.to_proto(),
     )
 
 
-def from_proto(told: peer_pb2.EpochWord, hosts: int) -> Word:
-    """A word that another one of so many hosts told. Raises InvalidArgument."""
+def from_proto(told: peer_pb2.EpochWord, hosts: int, began: Options, fit: Callable[[Options], None]) -> Word:
+    """A word that another one of so many hosts told. `fit` raises Refused for options that the job cannot have, which
+    `began` with these. Raises Refused."""
+    if change := named(told.change):
+        fit(began.with_changes(told.change))
     accepted = ask = None
     if told.HasField("accepted"):
-        accepted = _ballot_of(told.accepted_ballot, hosts), _epoch_of(told.accepted, hosts)
+        accepted = _ballot_of(told.accepted_ballot, hosts), _epoch_of(told.accepted, hosts, fit)
     if told.HasField("ask_ballot"):
-        child = _epoch_of(told.ask, hosts) if told.HasField("ask") else None
+        child = _epoch_of(told.ask, hosts, fit) if told.HasField("ask") else None
         ask = Ask(_ballot_of(told.ask_ballot, hosts), child, told.ask_again)
     return Word(
         serial=told.serial,
-        epoch=_epoch_of(told.epoch, hosts) if told.HasField("epoch") else None,
+        epoch=_epoch_of(told.epoch, hosts, fit) if told.HasField("epoch") else None,
         next_op=whole("next_op_seq", told.next_op_seq, 0, OP_SEQ_MAX),
         sees=frozenset(_members_of("sees", told.sees, hosts)),
         newest=whole("newest", told.newest, 0, OP_SEQ_MAX),
         opened=told.opened,
         leaving=told.leaving,
         wishes=_options_of("wishes", told.wishes),
+        change=tuple(change.items()),
         promised=_ballot_of(told.promised, hosts) if told.HasField("promised") else NO_BALLOT,
         hold=whole("hold", told.hold, 0, OP_SEQ_MAX),
         accepted=accepted,
@@ -113,7 +122,9 @@ def _options_of(name: str, told: Iterable[int]) -> tuple[int, ...]:
     return options
 
 
-def _epoch_of(told: peer_pb2.Epoch, hosts: int) -> Epoch:
+def _epoch_of(told: peer_pb2.Epoch, hosts: int, fit: Callable[[Options], None]) -> Epoch:
+    settings = options_from_proto(told.settings)
+    fit(settings)
     members = _members_of("members", told.members, hosts)
     owners = frozenset(m for m in members if told.owners >> m.slot & 1)
     if not owners or mask(owners) != told.owners:
@@ -136,4 +147,5 @@ def _epoch_of(told: peer_pb2.Epoch, hosts: int) -> Epoch:
         owners=owners,
         line=tuple(forks),
         options=_options_of("options", told.options),
+        settings=settings,
     )

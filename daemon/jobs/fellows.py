@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from ultima.daemon.base.errors import DeadlineExceeded, FailedPrecondition, PermissionDenied, Refused, Unavailable
-from ultima.daemon.base.options import from_proto
 from ultima.daemon.base.waiting import Changes
 from ultima.daemon.engine.host_engine import HostEngine
 from ultima.daemon.hosts.coordinator import Coordinator
@@ -60,7 +59,7 @@ class Fellows:
         """How often packets broke the protocol, by the address of the host in whose name they came."""
         self.returning = Returning(engine)
         self.council = Council(engine, watchers, changes)
-        self.silence = Silence(engine, self._host_absent, self._stands, self._watch_anew, self._round_trip)
+        self.silence = Silence(engine, self._host_absent, self.stands, self._watch_anew, self._round_trip)
         self.on_unheard: Callable[[Job, peer_pb2.WatchResponse], None] = lambda job, news: None
         """Is told what another host of a job found not to get through."""
 
@@ -137,11 +136,10 @@ class Fellows:
             job = self.job(request.job, request.generation)
             return job if job is not None and job.links is not None else None
 
-        options = from_proto(request.options)
         if not await self._changes.until(lambda: job_here() is not None, deadline):
             raise DeadlineExceeded(f"job {request.job!r} generation {request.generation}: has not begun here")
         job = job_here()
-        assert job is not None and job.own is not None and job.links is not None and job.in_force is not None
+        assert job is not None and job.own is not None and job.links is not None
         if request.to_index != job.own.index or request.to_incarnation not in (0, job.incarnation):
             raise FailedPrecondition(
                 f"job {job.name!r}: to_index = {request.to_index}, to_incarnation = {request.to_incarnation}: "
@@ -153,7 +151,6 @@ class Fellows:
                 f"job {job.name!r}: {caller.name} on node {caller.node!r} does not know its secret: {SAME_SECRET}"
             )
         job.links.check_node(caller)
-        in_force = job.in_force.hear(options)
         seal = request.seal if request.HasField("seal") else None
         offered = tuple(request.connection_ids)
         if request.renew:
@@ -166,7 +163,6 @@ class Fellows:
             incarnation=job.incarnation,
             next_op_seq=self._engine.next_op_seq(job.number),
             oldest_op_seq=self._engine.job_place(job.number).floor,
-            options=in_force.to_proto(),
             proof=job_secret.answer(job.secret, request.proof, *proved) if job.secret else None,
             seal=job.links.seal_offered(caller.index) if cids else None,
         )
@@ -174,11 +170,9 @@ class Fellows:
     def membership_now(self, membership: Membership, job: str) -> Membership:
         """The coordinator's answer with what this host knows of how far the job is."""
         here = self.job(job, membership.generation)
-        if here is None or here.in_force is None:
+        if here is None or here.membership is None:
             return membership
-        options = here.in_force.options if here.in_force.options.newer_than(membership.options) else membership.options
-        next_op_seq = max(membership.next_op_seq, self._engine.next_op_seq(here.number))
-        return replace(membership, next_op_seq=next_op_seq, options=options)
+        return replace(membership, next_op_seq=max(membership.next_op_seq, self._engine.next_op_seq(here.number)))
 
     def restore(self, request: peer_pb2.RestoreRequest, told: Membership, source: str, node: str) -> None:
         """A host of a job, at `source`, tells what this daemon knew of it in a former life. Raises Refused."""
@@ -247,7 +241,7 @@ class Fellows:
         the first watch stood, which nobody noticed then."""
         for job in list(self._jobs.values()):
             hosts = job.hosts()
-            if not job.ready or job.membership is None or job.in_force is None or self._peers is None:
+            if not job.ready or job.membership is None or self._peers is None:
                 continue
             if hosts[0][0].place == place:
                 request = peer_pb2.RestoreRequest(
@@ -257,8 +251,7 @@ class Fellows:
                     bucket_bytes_max=job.membership.bucket_bytes_max,
                     hosts=[host.to_proto(state) for host, state in hosts],
                     next_op_seq=self._engine.next_op_seq(job.number),
-                    options_asked=job.membership.options_asked.to_proto(),
-                    options=job.in_force.options.to_proto(),
+                    options=job.membership.options.to_proto(),
                     lanes=job.membership.lanes,
                     portions=job.membership.portions,
                     uid=job.uid,
@@ -335,7 +328,7 @@ class Fellows:
         if self._peers is not None:
             self._peers.watch_anew(place)
 
-    def _stands(self, place: Place) -> bool:
+    def stands(self, place: Place) -> bool:
         return self._peers is not None and self._peers.stands(place)
 
     def _round_trip(self, place: Place) -> float:

@@ -217,7 +217,7 @@ class Job:
         if spec.rank not in self.own.ranks:
             host = next((h for h in self.membership.hosts if spec.rank in h.ranks), self.own)
             raise AlreadyExists(f"rank = {spec.rank}: has its place in job {self.name!r} on {host.name}")
-        check_options(self.name, spec.rank, spec.options, self.membership.options_asked)
+        check_options(self.name, spec.rank, spec.options, self.membership.options)
 
     def quarantine_s(self, index: int) -> float:
         """Seconds for which no path to a host is made yet, because its packets broke the protocol; 0 for none."""

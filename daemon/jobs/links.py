@@ -29,7 +29,6 @@ import random
 from collections.abc import Awaitable, Callable
 
 from ultima.daemon.base.errors import FailedPrecondition, PermissionDenied, Refused, Unavailable
-from ultima.daemon.base.options import InForce, from_proto
 from ultima.daemon.base.ranges import OP_SEQ_MAX, WINDOW, whole
 from ultima.daemon.base.waiting import spawn
 from ultima.daemon.engine.host_engine import HostEngine
@@ -67,7 +66,6 @@ class Links:
         number: int,
         generation: int,
         own: Host,
-        in_force: InForce,
         others: dict[int, Host],
         next_op_seq: int,
         on_change: Callable[[], None],
@@ -79,7 +77,7 @@ class Links:
         `sealing`: packets are sealed, on all paths.
         """
         self._engine, self._call, self._job, self._number = engine, call, job, number
-        self._generation, self.own, self._in_force = generation, own, in_force
+        self._generation, self.own = generation, own
         self._on_change, self._secret, self._sealing = on_change, secret, sealing
         self._links = {index: Link(host) for index, host in others.items()}
         self._standing = Standing(next_op_seq)
@@ -442,7 +440,6 @@ class Links:
             connection_ids=cids,
             to_incarnation=to_incarnation,
             offer=offer,
-            options=self._in_force.options.to_proto(),
             doubt=doubt,
             seal=None if seal is None else seal.to_proto(),
             renew=renew,
@@ -455,5 +452,4 @@ class Links:
             raise PermissionDenied(f"job {self._job!r}: {link.host.name} does not know its secret")
         self._standing.hear(link.host.index, whole("next_op_seq", response.next_op_seq, 0, OP_SEQ_MAX))
         link.oldest_op_seq = whole("oldest_op_seq", response.oldest_op_seq, 0, OP_SEQ_MAX)
-        self._in_force.hear(from_proto(response.options))
         return response

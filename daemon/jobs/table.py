@@ -19,7 +19,7 @@ from dataclasses import replace
 from ultima.daemon.base.config import DaemonConfig
 from ultima.daemon.base.cpus import cpus
 from ultima.daemon.base.errors import DeadlineExceeded, FailedPrecondition, NotFound, Refused, Unavailable
-from ultima.daemon.base.options import InForce, Options
+from ultima.daemon.base.options import InForce
 from ultima.daemon.base.waiting import Changes, numbers, spawn
 from ultima.daemon.engine.host_engine import HostEngine
 from ultima.daemon.engine.seal import Sealing
@@ -299,12 +299,7 @@ class JobTable:
         partial = membership.options.partial
         job.partial = PartialStats([host.ranks for host in membership.hosts]) if partial else None
         job.late = None if partial else LateHosts(len(membership.hosts))
-        job.in_force = InForce(
-            membership.options,
-            lambda new: self._tune(job, new),
-            self._changes.notify,
-            lambda: job.links.next_op_seq if job.links is not None else membership.next_op_seq,
-        )
+        job.in_force = InForce(membership.options, self._changes.notify)
         assert self._peers is not None
         fresh, cipher = self._config.engine.new_secret_seconds, self._config.engine.cipher
         # The cipher is asked for where it is needed: a host without libcrypto still runs jobs that are not sealed.
@@ -315,7 +310,6 @@ class JobTable:
             job.number,
             membership.generation,
             own,
-            job.in_force,
             {host.index: host for host in membership.hosts if host.index != own.index},
             membership.next_op_seq,
             lambda: self._links_changed(job),
@@ -333,12 +327,6 @@ class JobTable:
         if membership.under_way and any(joiner.spec.next_op_seq is not None for joiner in job.joining.values()):
             for index in absent - {own.index}:
                 self.fellows.returning.expected(job, job.links[index], self._config.limits.drain_window_seconds)
-
-    def _tune(self, job: Job, options: Options) -> None:
-        self._engine.job_tune(job.number, options.seeded(job.generation))
-        said = " ".join(f"{name}={value}" for name, value in options.words().items())
-        log.info("options job=%s %s", job.name, said)
-        self.recorder.events.note("options_changed", f"options of job {job.name} are now {said}", job.name)
 
     async def _connected(self, job: Job, deadline: float) -> None:
         in_time = await self._changes.until(lambda: job.ready or job.over or job.failed is not None, deadline)

@@ -189,7 +189,7 @@ class Daemon:
         self.hearing = Hearing(self.jobs.all, self.engine, lambda: self._peers, self._watchers, self._note_ailment)
         self.jobs.fellows.on_unheard = self.hearing.told
         self.jobs.fellows.returning.note = self.jobs.fellows.council.note = self._note
-        self._tuning = Tuning(self.jobs, lambda: self._peers)
+        self._tuning = Tuning(self.jobs, self.jobs.fellows.council, self.jobs.fellows.stands)
         self.health = Health()
 
         self.gate = Gate(self.trust, Quota("calls of other daemons", CALLS_MAX - CALLS_MAX // SHARE))
@@ -205,7 +205,7 @@ class Daemon:
             ),
             maximum_concurrent_rpcs=CALLS_MAX,
         )
-        parts = self._coordinator, self.jobs, self._tuning, self._watchers, self.initiators
+        parts = self._coordinator, self.jobs, self._watchers, self.initiators
         more = self.hearing, self.engine, self.version
         peer_pb2_grpc.add_PeerServiceServicer_to_server(
             PeerService(*parts, config.limits, self.trust, *more), self._remote

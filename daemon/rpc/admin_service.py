@@ -119,7 +119,8 @@ class AdminService(OperatorCalls):
     async def Tune(self, request: admin_pb2.TuneRequest, context: Any) -> admin_pb2.TuneResponse:
         """See admin.proto."""
         uid = self._tokens.caller(context)
-        return admin_pb2.TuneResponse(options=(await self._tuning.tune(request.job, request.options, uid)).to_proto())
+        options, start = await self._tuning.tune(request.job, request.options, uid)
+        return admin_pb2.TuneResponse(options=options.to_proto(), from_op_seq=start)
 
     @translated
     async def GetReceipts(self, request: admin_pb2.GetReceiptsRequest, context: Any) -> admin_pb2.GetReceiptsResponse:
@@ -181,6 +182,7 @@ def job_status(job: Job, engine: HostEngine, now: HostSnapshot) -> admin_pb2.Job
         op_p50_us=job.stats.percentile_us(50),
         op_p99_us=job.stats.percentile_us(99),
         options=job.in_force.options.to_proto() if job.in_force else None,
+        options_from_op_seq=job.in_force.start if job.in_force else 0,
         lanes=membership.lanes if membership else 0,
         ops_diverged_count=job.stats.diverged,
         last_diverged_op_seq=job.stats.last_diverged,

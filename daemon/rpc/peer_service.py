@@ -28,7 +28,6 @@ from ultima.daemon.hosts.registration import Registration
 from ultima.daemon.jobs.hearing import Hearing, job_of
 from ultima.daemon.jobs.table import JobTable
 from ultima.daemon.jobs.trial import rate, reach
-from ultima.daemon.jobs.tuning import Tuning
 from ultima.daemon.jobs.watchers import Watchers
 from ultima.daemon.observe.lives import copied, parts
 from ultima.daemon.observe.lives import whole as whole_life
@@ -52,7 +51,6 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
         self,
         coordinator: Coordinator,
         jobs: JobTable,
-        tuning: Tuning,
         watchers: Watchers,
         initiators: Initiators,
         limits: Limits,
@@ -62,7 +60,7 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
         version: str,
     ) -> None:
         """Callers are known by their certificates if there is `trust`, and by nothing if there is not."""
-        self._coordinator, self._jobs, self._tuning = coordinator, jobs, tuning
+        self._coordinator, self._jobs = coordinator, jobs
         self._watchers, self._initiators, self._limits, self._trust = watchers, initiators, limits, trust
         self._hearing, self._engine, self._version = hearing, engine, version
         self._reached, self._reported, self._started = rate(), cluster.rate(), time.monotonic()
@@ -114,13 +112,6 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
         membership.job_name(request.job)
         caller = await self._host_of_caller(request.caller, "caller", context)
         return await self._jobs.fellows.connect(request, caller, inner_deadline(context, self._limits.join_seconds))
-
-    @translated
-    async def ApplyOptions(self, request: peer_pb2.ApplyOptionsRequest, context: Any) -> peer_pb2.ApplyOptionsResponse:
-        """See peer.proto."""
-        self._check_member(request, context)
-        options = self._tuning.hear(request.job, request.generation, from_proto(request.options))
-        return peer_pb2.ApplyOptionsResponse(options=options.to_proto())
 
     @translated
     async def Probe(self, request: peer_pb2.ProbeRequest, context: Any) -> peer_pb2.ProbeResponse:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import Any
 
 from ultima.daemon.base.config import BUCKET_BYTES_UNSAID, DaemonConfig, Limits
@@ -54,7 +53,7 @@ def checked(request: trainer_pb2.JoinJobRequest, limits: Limits, where: Where, a
         whole("next_op_seq", request.next_op_seq, 0, OP_SEQ_MAX)
     if len(request.secret) not in (0, SECRET_BYTES):
         raise InvalidArgument(f"secret: {len(request.secret)} bytes: allowed: {SECRET_BYTES}, or none")
-    options = replace(from_proto(request.options), policy_from=0, revision=0)  # what only daemons say
+    options = from_proto(request.options)
     check_job(options, request.world_size)
     return JoinSpec(
         job=request.job,

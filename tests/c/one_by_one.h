@@ -9,10 +9,16 @@
 
 static void tune_timer(ut_ns t_b, ut_ns t_c, unsigned percent, unsigned timer_start)
 {
-    ut_job_options o = {
-        .t_b_ns = t_b, .t_c_ns = t_c, .early_percent = (uint8_t)percent, .timer_start = (uint8_t)timer_start};
+    static uint64_t number;
+    ut_epoch e = {.number = ++number, .members = ut_bits_below(HOSTS), .owners = ut_bits_below(HOSTS), .world = HOSTS};
+    e.id = number;
+    e.options = (ut_job_options){.algorithm = UT_TAR,
+                                 .t_b_ns = t_b,
+                                 .t_c_ns = t_c,
+                                 .early_percent = (uint8_t)percent,
+                                 .timer_start = (uint8_t)timer_start};
     for (uint32_t h = 0; h < HOSTS; h++)
-        CHECK_EQ(ut_engine_job_tune(hosts[h].engine, 3, &o), UT_OK);
+        CHECK_EQ(ut_engine_epoch(hosts[h].engine, 3, &e, now), UT_OK);
 }
 
 static void tune(ut_ns t_b, ut_ns t_c, unsigned percent)

@@ -74,7 +74,6 @@ class FakeJob:
     config: JobConfig
     paths: dict[int, FakePath] = field(default_factory=dict)
     next_op_seq: int = 0
-    tuned: list[Options] = field(default_factory=list)
     receipts: list[Any] = field(default_factory=list)
     """What the engine has kept, oldest first."""
     given: int = 0
@@ -95,6 +94,12 @@ class FakeJob:
     """What it would choose for each option."""
     blocked: set[int] = field(default_factory=set)
     """Hosts to blame for that UDP does not get through."""
+
+    @property
+    def tuned(self) -> list[Options]:
+        """The options that epochs brought, each where they are others than before."""
+        known = [self.config.options, *(epoch.settings for epoch in self.epochs)]
+        return [new for old, new in itertools.pairwise(known) if new != old]
 
 
 @dataclass
@@ -177,12 +182,11 @@ class FakeEngine(NativeJoins):
         self.jobs[free[0]] = FakeJob(config, next_op_seq=config.first_op_seq)
         return free[0]
 
-    def job_tune(self, job: int, options: Options) -> None:
+    def options_fit(self, job: int, options: Options) -> None:
         config = self._job(job).config
         _check_job(replace(config, options=options), self.info.packet_bytes)
         if options.partial != config.options.partial:
-            raise InvalidArgument("job_tune: partial or not cannot be changed")
-        self.jobs[job].tuned.append(options)
+            raise InvalidArgument("options_fit: partial or not cannot be changed")
 
     def job_remove(self, job: int) -> None:
         self._job(job)

@@ -87,7 +87,6 @@ def membership(
         generation=GENERATION,
         bucket_bytes_max=bucket_bytes_max,
         lanes=1,
-        options_asked=options,
         options=options,
         **more,
     )

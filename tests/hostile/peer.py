@@ -65,9 +65,6 @@ class HostilePeer(peer_pb2_grpc.PeerServiceServicer):
     async def Connect(self, request: Any, context: Any) -> Any:
         return await self._answer("Connect", request, context)
 
-    async def ApplyOptions(self, request: Any, context: Any) -> Any:
-        return await self._answer("ApplyOptions", request, context)
-
     async def Probe(self, request: Any, context: Any) -> Any:
         return await self._answer("Probe", request, context)
 

@@ -84,9 +84,6 @@ ROWS: list[tuple[dict[str, Any], str]] = [
     ({"options": types_pb2.JobOptions(algorithm=99)}, "algorithm = 99"),
     ({"options": types_pb2.JobOptions(incast=-7)}, "incast = -7"),
     ({"options": types_pb2.JobOptions(quorum=3)}, "quorum = 3"),
-    ({"options": types_pb2.JobOptions(policy=types_pb2.POLICY_SOLO)}, "options.policy"),
-    ({"options": types_pb2.JobOptions(revision=-1)}, "revision = -1"),
-    ({"options": types_pb2.JobOptions(policy_from=2**64 - 1)}, "policy_from = 18446744073709551615"),
 ]
 
 

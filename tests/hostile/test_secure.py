@@ -69,10 +69,6 @@ def attacks(daemons: list[Daemon], job: Job, port: int) -> Iterator[tuple[str, A
     for ids in ([path.tx_cid], [path.rx_cid], [0x5EED]):
         yield "Connect", in_the_name_of(whom[1], whom[0], connection_ids=ids, seal=seal)
         yield "Connect", in_the_name_of(whom[1], whom[0], connection_ids=ids, seal=seal, renew=True)
-    for revision in (1, WINDOW, 2**63 - 1):
-        told = types_pb2.JobOptions(revision=revision, t_b_ns=1)
-        yield "ApplyOptions", peer_pb2.ApplyOptionsRequest(job=job.name, generation=job.generation, options=told)
-        yield "Connect", in_the_name_of(whom[1], whom[0], connection_ids=[], offer=0, options=told)
     yield "Activate", peer_pb2.ActivateRequest(job=job.name, generation=job.generation, op_seq=1)
     yield "Probe", peer_pb2.ProbeRequest(job=job.name, generation=job.generation, op_seq=1)
     yield "Hear", peer_pb2.HearRequest(job=job.name, generation=job.generation, host_index=1)

@@ -10,14 +10,12 @@ import grpc
 import grpc.aio
 import pytest
 
-from tests.daemon.helpers import House, engine, eventually, peer, status, wired
-from ultima.daemon.base.errors import InvalidArgument
-from ultima.daemon.base.options import DEFAULTS, InForce, Options
+from tests.daemon.helpers import House, engine, eventually, peer, wired
 from ultima.daemon.base.ranges import WINDOW
 from ultima.daemon.base.waiting import Changes
 from ultima.daemon.hosts.standing import Standing
 from ultima.daemon.process.server import Daemon
-from ultima.v1 import peer_pb2, types_pb2
+from ultima.v1 import peer_pb2
 
 CODE = grpc.StatusCode
 FORGED = 0x5EED
@@ -100,40 +98,6 @@ async def test_connect__asking_in_anothers_name_only_makes_a_new_path(house: Hou
             await stub.Connect(in_the_name_of(daemons[1], daemons[0], offer=offer, connection_ids=[]), timeout=5)
             await eventually(lambda: wired(daemons), "connected again")
     assert engine(daemons[0]).path(0, 1).address[1] != 9
-
-
-async def test_connect__options_out_of_reach_change_nothing(house: House) -> None:
-    """A9: a revision of 2^63-1 made a job's options unchangeable, and broke `ultima set` with an internal error."""
-    daemons = [await house.daemon(), await house.daemon()]
-    trainers = await house.job(daemons)
-    rows = [{"revision": 2**63 - 1}, {"revision": -1}, {"revision": WINDOW + 1}]
-    rows += [{"revision": 1, "policy_from": value} for value in (2**64 - 1, 2**53, WINDOW + 1)]
-    async with peer(daemons[0]) as stub:
-        generation = daemons[0].jobs.all()[0].generation
-        for row in rows:
-            told = types_pb2.JobOptions(**row)
-            asked = [
-                stub.ApplyOptions(
-                    peer_pb2.ApplyOptionsRequest(job="job", generation=generation, options=told), timeout=5
-                ),
-                stub.Connect(
-                    in_the_name_of(daemons[1], daemons[0], connection_ids=[], offer=0, options=told), timeout=5
-                ),
-            ]
-            for call in asked:
-                code, said = await refused(call)
-                assert code is CODE.INVALID_ARGUMENT and ("revision = " in said or "policy_from = " in said), said
-    (job,) = (await status(daemons[0])).jobs
-    assert job.options.revision == 0 and wired(daemons) and len(trainers) == 2
-
-
-def test_hear__revisions_and_policies_move_by_windows() -> None:
-    in_force = InForce(DEFAULTS, lambda new: None, next_op_seq=lambda: 1000)
-    with pytest.raises(InvalidArgument, match="revision = 1048577: allowed: 0 to 1048576"):
-        in_force.hear(Options(revision=WINDOW + 1))
-    with pytest.raises(InvalidArgument, match="policy_from = 1049577: allowed: 0 to 1049576"):
-        in_force.hear(Options(revision=1, policy_from=WINDOW + 1001))
-    assert in_force.hear(Options(revision=WINDOW, policy_from=WINDOW + 1000)).revision == WINDOW
 
 
 def test_standing__one_liar_moves_nobody() -> None:

@@ -100,7 +100,7 @@ typedef struct sim_rank {
     struct sim_coder *coder; /* of a coded job: coded.h */
 } sim_rank;
 
-enum { SIM_EPOCH_OWNERS = 64 };
+enum { SIM_EPOCH_OWNERS = 64, SIM_OPTIONS_KEPT = 16 };
 
 /* What a world draws of epochs: epochs.c. Chances are in ppm, and while faults last. */
 typedef struct sim_epochs {
@@ -116,7 +116,7 @@ typedef struct sim_epochs {
     uint32_t without; /* a host that lives is not in it */
     uint32_t quick;   /* the next one follows at once */
     uint32_t vain;    /* a hold after which nothing comes */
-    uint32_t often;   /* one comes although nothing has changed, by each look; perhaps with another codec */
+    uint32_t often;   /* one comes although nothing has changed, by each look; perhaps with other options */
 } sim_epochs;
 
 /* The newest epoch of a job. */
@@ -129,6 +129,7 @@ typedef struct sim_job_epochs {
     bool alike;    /* two that have the same tag were handed out */
     bool mixed;    /* which differ in what travels */
     uint64_t number;
+    ut_job_options wished; /* by those who run the job */
     ut_epoch decided;
     uint32_t owner_life[SIM_HOSTS]; /* life of each host in which it was told of */
 } sim_job_epochs;
@@ -146,7 +147,12 @@ typedef struct sim_seat {
     uint32_t broken[SIM_HOSTS];      /* how often the path to each was torn down because of what that host said */
     uint64_t first;                  /* the op at which this life began */
     uint32_t life;
-    ut_epoch epoch;                    /* the newest that it was handed, and from which op it holds here */
+    ut_epoch epoch; /* the newest that it was handed, and from which op it holds here */
+    struct {
+        uint64_t from;
+        ut_job_options are;
+    } options[SIM_OPTIONS_KEPT]; /* in force here from which op on, the newest last */
+    uint32_t options_n;
     uint64_t owners[SIM_EPOCH_OWNERS]; /* of all epochs that it may have opened ops under */
     uint32_t owners_n;
     bool owners_all; /* there were more */
@@ -268,7 +274,6 @@ enum sim_event_kind {
     SIM_EV_INJECT,
     SIM_EV_PROBE,  /* a: host, b: its life, c: job, p: sim_probe */
     SIM_EV_CHANGE, /* a: job: its policy changes */
-    SIM_EV_TUNE,   /* a: host, b: its life, c: job, d: op of the change: it hears of it */
     SIM_EV_RIVAL,  /* a: what the rival flow comes to, d: when that packet was sent */
     SIM_EV_EPOCH,  /* a: job or host, b: what, c: life of the host, p: message; see epochs.c */
     SIM_EV_CALM,   /* the calm begins to submit */

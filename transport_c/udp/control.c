@@ -132,7 +132,7 @@ int ut_driver_job_add(ut_driver *d, const ut_job_config *config)
     return ut_driver_leave_poking(d, job);
 }
 
-int ut_driver_job_tune(ut_driver *d, uint32_t job, const ut_job_options *options)
+int ut_driver_options_fit(ut_driver *d, uint32_t job, const ut_job_options *options)
 {
     if (!ut_driver_enter(d))
         return FORKED;
@@ -142,14 +142,15 @@ int ut_driver_job_tune(ut_driver *d, uint32_t job, const ut_job_options *options
     const uint32_t hosts = ut_engine_hosts(d->engine, job), world = ut_engine_world(d->engine, job);
     if (ut_describe_bad_options(options, hosts, world, why, sizeof(why)))
         return ut_driver_leave_failing(d, UT_ERR_ARGUMENT, "%s", why);
-    const int result = ut_engine_job_tune(d->engine, job, options);
+    const int result = ut_engine_options_fit(d->engine, job, options);
     if (result == UT_ERR_ARGUMENT) /* all ranges are right */
         return ut_driver_leave_failing(d, result, "policy %u: must be %s", options->policy,
                                        options->policy > UT_POLICY_NONE ? "0 or 1 (none) in this job"
                                                                         : "2 to 7 in this job, which has one");
     if (result != UT_OK)
         return ut_driver_leave_failing(d, result, "options of job %" PRIu32 ": %s", job, ut_strerror(result));
-    return ut_driver_leave_poking(d, UT_OK);
+    ut_driver_leave(d);
+    return UT_OK;
 }
 
 int ut_driver_activate(ut_driver *d, uint32_t job, uint64_t op_seq)

@@ -103,8 +103,8 @@ const char *ut_driver_error(ut_driver *driver);
 
 /* Allocates the job's memory (address space, touched lazily) and adds it. Returns the job's number, or an error. */
 int ut_driver_job_add(ut_driver *driver, const ut_job_config *config);
-/* Changes what may change while the job runs; nothing if a value is out of range. */
-int ut_driver_job_tune(ut_driver *driver, uint32_t job, const ut_job_options *options);
+/* Whether an epoch of the job may have these options; what a running job cannot change is not looked at. */
+int ut_driver_options_fit(ut_driver *driver, uint32_t job, const ut_job_options *options);
 /* Fails what is open, removes the job's sessions, gives the memory back. */
 int ut_driver_job_remove(ut_driver *driver, uint32_t job);
 /* Partial jobs: starts op |op_seq|; see ut_engine_activate. */

@@ -273,18 +273,21 @@ class TuneResponse(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     OPTIONS_FIELD_NUMBER: builtins.int
+    FROM_OP_SEQ_FIELD_NUMBER: builtins.int
+    from_op_seq: builtins.int
     @property
     def options(self) -> ultima.v1.types_pb2.JobOptions:
-        """In force now, every field set."""
+        """In force from that op on, every field set."""
 
     def __init__(
         self,
         *,
         options: ultima.v1.types_pb2.JobOptions | None = ...,
+        from_op_seq: builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["options", b"options"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["options", b"options"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["from_op_seq", b"from_op_seq", "options", b"options"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___TuneResponse: typing_extensions.TypeAlias = TuneResponse
@@ -493,6 +496,7 @@ class JobStatus(google.protobuf.message.Message):
     LATE_US_FIELD_NUMBER: builtins.int
     LATE_OF_US_FIELD_NUMBER: builtins.int
     CODED_FIELD_NUMBER: builtins.int
+    OPTIONS_FROM_OP_SEQ_FIELD_NUMBER: builtins.int
     job: builtins.str
     generation: builtins.int
     world_size: builtins.int
@@ -534,6 +538,8 @@ class JobStatus(google.protobuf.message.Message):
     """
     late_us: builtins.int
     late_of_us: builtins.int
+    options_from_op_seq: builtins.int
+    """The op from which `options` are in force; 0: since the job began."""
     @property
     def hosts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___JobHostStatus]: ...
     @property
@@ -591,10 +597,11 @@ class JobStatus(google.protobuf.message.Message):
         late_us: builtins.int = ...,
         late_of_us: builtins.int = ...,
         coded: ultima.v1.partial_pb2.CodedStatus | None = ...,
+        options_from_op_seq: builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["coded", b"coded", "options", b"options", "probes", b"probes"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["ailments", b"ailments", "bucket_bytes_max", b"bucket_bytes_max", "coded", b"coded", "controller_host", b"controller_host", "generation", b"generation", "host_index", b"host_index", "hosts", b"hosts", "included_mean", b"included_mean", "job", b"job", "lanes", b"lanes", "last_diverged_op_seq", b"last_diverged_op_seq", "late_host", b"late_host", "late_of_us", b"late_of_us", "late_us", b"late_us", "missing_bytes", b"missing_bytes", "next_op_seq", b"next_op_seq", "op_p50_us", b"op_p50_us", "op_p99_us", b"op_p99_us", "ops_complete_count", b"ops_complete_count", "ops_diverged_count", b"ops_diverged_count", "ops_failed_count", b"ops_failed_count", "ops_insufficient_count", b"ops_insufficient_count", "ops_partial_count", b"ops_partial_count", "options", b"options", "partial_ops", b"partial_ops", "probes", b"probes", "ranks", b"ranks", "straggler_rank", b"straggler_rank", "waited_p50_us", b"waited_p50_us", "waiting_for", b"waiting_for", "world_size", b"world_size", "world_size_asked", b"world_size_asked"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["ailments", b"ailments", "bucket_bytes_max", b"bucket_bytes_max", "coded", b"coded", "controller_host", b"controller_host", "generation", b"generation", "host_index", b"host_index", "hosts", b"hosts", "included_mean", b"included_mean", "job", b"job", "lanes", b"lanes", "last_diverged_op_seq", b"last_diverged_op_seq", "late_host", b"late_host", "late_of_us", b"late_of_us", "late_us", b"late_us", "missing_bytes", b"missing_bytes", "next_op_seq", b"next_op_seq", "op_p50_us", b"op_p50_us", "op_p99_us", b"op_p99_us", "ops_complete_count", b"ops_complete_count", "ops_diverged_count", b"ops_diverged_count", "ops_failed_count", b"ops_failed_count", "ops_insufficient_count", b"ops_insufficient_count", "ops_partial_count", b"ops_partial_count", "options", b"options", "options_from_op_seq", b"options_from_op_seq", "partial_ops", b"partial_ops", "probes", b"probes", "ranks", b"ranks", "straggler_rank", b"straggler_rank", "waited_p50_us", b"waited_p50_us", "waiting_for", b"waiting_for", "world_size", b"world_size", "world_size_asked", b"world_size_asked"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___JobStatus: typing_extensions.TypeAlias = JobStatus

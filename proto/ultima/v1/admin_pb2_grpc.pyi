@@ -35,10 +35,10 @@ class AdminServiceStub:
     socket in its metadata, as "ultima-token" (daemon/trainers/attach.py). UNAUTHENTICATED: there is no token, or it is
     used up or too old. PERMISSION_DENIED: the job is another user's.
 
-    Changes options of a job that runs, on all its hosts that are up; a host that is not up hears of it when it comes
-    back. NOT_FOUND: there is no such job here. INVALID_ARGUMENT: an option cannot be changed, or a value is outside
-    its range; nothing was changed. FAILED_PRECONDITION: the options were changed, but not on the hosts that the
-    message names. Repeating the call is safe.
+    Changes options of a job that runs, on all its hosts from the same op on; a host that is not up is told when it
+    comes back. NOT_FOUND: there is no such job here. INVALID_ARGUMENT: an option cannot be changed, or a value is
+    outside its range; nothing was changed. FAILED_PRECONDITION: the daemons of the job did not agree on it in time;
+    the message names those that are not heard. Repeating the call is safe.
     """
     GetReceipts: grpc.UnaryUnaryMultiCallable[ultima.v1.admin_pb2.GetReceiptsRequest, ultima.v1.admin_pb2.GetReceiptsResponse]
     """The receipt of one op, if it is among the newest of its job. NOT_FOUND when job or op are not recorded here."""
@@ -99,10 +99,10 @@ class AdminServiceAsyncStub(AdminServiceStub):
     socket in its metadata, as "ultima-token" (daemon/trainers/attach.py). UNAUTHENTICATED: there is no token, or it is
     used up or too old. PERMISSION_DENIED: the job is another user's.
 
-    Changes options of a job that runs, on all its hosts that are up; a host that is not up hears of it when it comes
-    back. NOT_FOUND: there is no such job here. INVALID_ARGUMENT: an option cannot be changed, or a value is outside
-    its range; nothing was changed. FAILED_PRECONDITION: the options were changed, but not on the hosts that the
-    message names. Repeating the call is safe.
+    Changes options of a job that runs, on all its hosts from the same op on; a host that is not up is told when it
+    comes back. NOT_FOUND: there is no such job here. INVALID_ARGUMENT: an option cannot be changed, or a value is
+    outside its range; nothing was changed. FAILED_PRECONDITION: the daemons of the job did not agree on it in time;
+    the message names those that are not heard. Repeating the call is safe.
     """
     GetReceipts: grpc.aio.UnaryUnaryMultiCallable[ultima.v1.admin_pb2.GetReceiptsRequest, ultima.v1.admin_pb2.GetReceiptsResponse]  # type: ignore[assignment]
     """The receipt of one op, if it is among the newest of its job. NOT_FOUND when job or op are not recorded here."""
@@ -172,10 +172,10 @@ class AdminServiceServicer(metaclass=abc.ABCMeta):
         socket in its metadata, as "ultima-token" (daemon/trainers/attach.py). UNAUTHENTICATED: there is no token, or it is
         used up or too old. PERMISSION_DENIED: the job is another user's.
 
-        Changes options of a job that runs, on all its hosts that are up; a host that is not up hears of it when it comes
-        back. NOT_FOUND: there is no such job here. INVALID_ARGUMENT: an option cannot be changed, or a value is outside
-        its range; nothing was changed. FAILED_PRECONDITION: the options were changed, but not on the hosts that the
-        message names. Repeating the call is safe.
+        Changes options of a job that runs, on all its hosts from the same op on; a host that is not up is told when it
+        comes back. NOT_FOUND: there is no such job here. INVALID_ARGUMENT: an option cannot be changed, or a value is
+        outside its range; nothing was changed. FAILED_PRECONDITION: the daemons of the job did not agree on it in time;
+        the message names those that are not heard. Repeating the call is safe.
         """
 
     @abc.abstractmethod

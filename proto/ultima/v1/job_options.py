@@ -31,8 +31,6 @@ class Row(NamedTuple):
     """The number that 0 stands for, where there is one."""
     fixed: bool = False
     """Cannot be changed while the job runs."""
-    from_op: bool = False
-    """A change holds from the op `policy_from` on, and not at once."""
     whole_only: bool = False
     """Has just its default in a partial job."""
     partial_only: bool = False
@@ -77,16 +75,10 @@ OPTIONS = (
     Row("t_c_ns", least=OFF, most=SPAN_NS_MAX, zero="measured"),
     Row("timer_start", words=("rendezvous", "local"), most=2, default=1),
     Row("delay_target_ns", most=SPAN_NS_MAX, zero="automatic"),
-    Row(
-        "policy",
-        words=("none", "full", "solo", "majority", "quorum", "probe", "seeded", "coded"),
-        most=8,
-        default=1,
-        from_op=True,
-    ),
-    Row("quorum", most=WORLD_SIZE_MAX, zero="half of them, rounded up", from_op=True, partial_only=True, of_ranks=True),
-    Row("probes", most=WORLD_SIZE_MAX, zero="2", automatic=2, from_op=True, partial_only=True, of_ranks=True),
-    Row("tau", most=255, zero="8", automatic=8, from_op=True, partial_only=True),
+    Row("policy", words=("none", "full", "solo", "majority", "quorum", "probe", "seeded", "coded"), most=8, default=1),
+    Row("quorum", most=WORLD_SIZE_MAX, zero="half of them, rounded up", partial_only=True, of_ranks=True),
+    Row("probes", most=WORLD_SIZE_MAX, zero="2", automatic=2, partial_only=True, of_ranks=True),
+    Row("tau", most=255, zero="8", automatic=8, partial_only=True),
     Row("eta", most=255, zero="4", automatic=4, partial_only=True),
     Row(
         "policy_seed",

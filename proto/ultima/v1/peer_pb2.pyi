@@ -95,7 +95,6 @@ class RegisterResponse(google.protobuf.message.Message):
     BUCKET_BYTES_MAX_FIELD_NUMBER: builtins.int
     NEXT_OP_SEQ_FIELD_NUMBER: builtins.int
     UNDER_WAY_FIELD_NUMBER: builtins.int
-    OPTIONS_ASKED_FIELD_NUMBER: builtins.int
     OPTIONS_FIELD_NUMBER: builtins.int
     LANES_FIELD_NUMBER: builtins.int
     PROOF_FIELD_NUMBER: builtins.int
@@ -118,11 +117,9 @@ class RegisterResponse(google.protobuf.message.Message):
         """An empty `address` stands for the one under which the caller reached the coordinator."""
 
     @property
-    def options_asked(self) -> ultima.v1.types_pb2.JobOptions:
-        """The options that the ranks asked for, which are the same for all, and the options in force now."""
+    def options(self) -> ultima.v1.types_pb2.JobOptions:
+        """The options that the ranks asked for, which are the same for all. Those in force now come with the epoch."""
 
-    @property
-    def options(self) -> ultima.v1.types_pb2.JobOptions: ...
     @property
     def proof(self) -> ultima.v1.types_pb2.JobProof: ...
     def __init__(
@@ -133,15 +130,14 @@ class RegisterResponse(google.protobuf.message.Message):
         bucket_bytes_max: builtins.int = ...,
         next_op_seq: builtins.int = ...,
         under_way: builtins.bool = ...,
-        options_asked: ultima.v1.types_pb2.JobOptions | None = ...,
         options: ultima.v1.types_pb2.JobOptions | None = ...,
         lanes: builtins.int = ...,
         proof: ultima.v1.types_pb2.JobProof | None = ...,
         portions: builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["options", b"options", "options_asked", b"options_asked", "proof", b"proof"]
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["options", b"options", "proof", b"proof"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["bucket_bytes_max", b"bucket_bytes_max", "generation", b"generation", "hosts", b"hosts", "lanes", b"lanes", "next_op_seq", b"next_op_seq", "options", b"options", "options_asked", b"options_asked", "portions", b"portions", "proof", b"proof", "under_way", b"under_way"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["bucket_bytes_max", b"bucket_bytes_max", "generation", b"generation", "hosts", b"hosts", "lanes", b"lanes", "next_op_seq", b"next_op_seq", "options", b"options", "portions", b"portions", "proof", b"proof", "under_way", b"under_way"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___RegisterResponse: typing_extensions.TypeAlias = RegisterResponse
@@ -156,7 +152,6 @@ class RestoreRequest(google.protobuf.message.Message):
     BUCKET_BYTES_MAX_FIELD_NUMBER: builtins.int
     HOSTS_FIELD_NUMBER: builtins.int
     NEXT_OP_SEQ_FIELD_NUMBER: builtins.int
-    OPTIONS_ASKED_FIELD_NUMBER: builtins.int
     OPTIONS_FIELD_NUMBER: builtins.int
     LANES_FIELD_NUMBER: builtins.int
     PROOF_FIELD_NUMBER: builtins.int
@@ -176,9 +171,9 @@ class RestoreRequest(google.protobuf.message.Message):
         """All hosts, in order of their index, with the state in which the caller sees each."""
 
     @property
-    def options_asked(self) -> ultima.v1.types_pb2.JobOptions: ...
-    @property
-    def options(self) -> ultima.v1.types_pb2.JobOptions: ...
+    def options(self) -> ultima.v1.types_pb2.JobOptions:
+        """As the ranks asked for them."""
+
     @property
     def proof(self) -> ultima.v1.types_pb2.JobProof: ...
     def __init__(
@@ -190,16 +185,15 @@ class RestoreRequest(google.protobuf.message.Message):
         bucket_bytes_max: builtins.int = ...,
         hosts: collections.abc.Iterable[ultima.v1.types_pb2.Host] | None = ...,
         next_op_seq: builtins.int = ...,
-        options_asked: ultima.v1.types_pb2.JobOptions | None = ...,
         options: ultima.v1.types_pb2.JobOptions | None = ...,
         lanes: builtins.int = ...,
         proof: ultima.v1.types_pb2.JobProof | None = ...,
         uid: builtins.int = ...,
         portions: builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["options", b"options", "options_asked", b"options_asked", "proof", b"proof"]
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["options", b"options", "proof", b"proof"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["bucket_bytes_max", b"bucket_bytes_max", "generation", b"generation", "hosts", b"hosts", "job", b"job", "lanes", b"lanes", "next_op_seq", b"next_op_seq", "options", b"options", "options_asked", b"options_asked", "portions", b"portions", "proof", b"proof", "uid", b"uid", "world_size", b"world_size"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["bucket_bytes_max", b"bucket_bytes_max", "generation", b"generation", "hosts", b"hosts", "job", b"job", "lanes", b"lanes", "next_op_seq", b"next_op_seq", "options", b"options", "portions", b"portions", "proof", b"proof", "uid", b"uid", "world_size", b"world_size"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___RestoreRequest: typing_extensions.TypeAlias = RestoreRequest
@@ -225,7 +219,6 @@ class ConnectRequest(google.protobuf.message.Message):
     CONNECTION_IDS_FIELD_NUMBER: builtins.int
     TO_INCARNATION_FIELD_NUMBER: builtins.int
     OFFER_FIELD_NUMBER: builtins.int
-    OPTIONS_FIELD_NUMBER: builtins.int
     DOUBT_FIELD_NUMBER: builtins.int
     SEAL_FIELD_NUMBER: builtins.int
     PROOF_FIELD_NUMBER: builtins.int
@@ -259,10 +252,6 @@ class ConnectRequest(google.protobuf.message.Message):
         """
 
     @property
-    def options(self) -> ultima.v1.types_pb2.JobOptions:
-        """The options in force on the calling host. One of the two hosts may have missed a change."""
-
-    @property
     def seal(self) -> ultima.v1.types_pb2.SealOffer:
         """Of packets to the caller. It goes with connection_ids."""
 
@@ -280,15 +269,14 @@ class ConnectRequest(google.protobuf.message.Message):
         connection_ids: collections.abc.Iterable[builtins.int] | None = ...,
         to_incarnation: builtins.int = ...,
         offer: builtins.int = ...,
-        options: ultima.v1.types_pb2.JobOptions | None = ...,
         doubt: builtins.bool = ...,
         seal: ultima.v1.types_pb2.SealOffer | None = ...,
         proof: ultima.v1.types_pb2.JobProof | None = ...,
         renew: builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["caller", b"caller", "options", b"options", "proof", b"proof", "seal", b"seal"]
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["caller", b"caller", "proof", b"proof", "seal", b"seal"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["caller", b"caller", "connection_ids", b"connection_ids", "doubt", b"doubt", "generation", b"generation", "job", b"job", "offer", b"offer", "options", b"options", "proof", b"proof", "renew", b"renew", "seal", b"seal", "to_incarnation", b"to_incarnation", "to_index", b"to_index"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["caller", b"caller", "connection_ids", b"connection_ids", "doubt", b"doubt", "generation", b"generation", "job", b"job", "offer", b"offer", "proof", b"proof", "renew", b"renew", "seal", b"seal", "to_incarnation", b"to_incarnation", "to_index", b"to_index"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___ConnectRequest: typing_extensions.TypeAlias = ConnectRequest
@@ -300,7 +288,6 @@ class ConnectResponse(google.protobuf.message.Message):
     CONNECTION_IDS_FIELD_NUMBER: builtins.int
     INCARNATION_FIELD_NUMBER: builtins.int
     NEXT_OP_SEQ_FIELD_NUMBER: builtins.int
-    OPTIONS_FIELD_NUMBER: builtins.int
     SEAL_FIELD_NUMBER: builtins.int
     PROOF_FIELD_NUMBER: builtins.int
     OLDEST_OP_SEQ_FIELD_NUMBER: builtins.int
@@ -318,10 +305,6 @@ class ConnectResponse(google.protobuf.message.Message):
         """
 
     @property
-    def options(self) -> ultima.v1.types_pb2.JobOptions:
-        """The options in force on the called host."""
-
-    @property
     def seal(self) -> ultima.v1.types_pb2.SealOffer:
         """Of packets to the called host. It goes with connection_ids."""
 
@@ -333,14 +316,13 @@ class ConnectResponse(google.protobuf.message.Message):
         connection_ids: collections.abc.Iterable[builtins.int] | None = ...,
         incarnation: builtins.int = ...,
         next_op_seq: builtins.int = ...,
-        options: ultima.v1.types_pb2.JobOptions | None = ...,
         seal: ultima.v1.types_pb2.SealOffer | None = ...,
         proof: ultima.v1.types_pb2.JobProof | None = ...,
         oldest_op_seq: builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["options", b"options", "proof", b"proof", "seal", b"seal"]
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["proof", b"proof", "seal", b"seal"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["connection_ids", b"connection_ids", "incarnation", b"incarnation", "next_op_seq", b"next_op_seq", "oldest_op_seq", b"oldest_op_seq", "options", b"options", "proof", b"proof", "seal", b"seal"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["connection_ids", b"connection_ids", "incarnation", b"incarnation", "next_op_seq", b"next_op_seq", "oldest_op_seq", b"oldest_op_seq", "proof", b"proof", "seal", b"seal"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___ConnectResponse: typing_extensions.TypeAlias = ConnectResponse
@@ -494,6 +476,7 @@ class Epoch(google.protobuf.message.Message):
     OWNERS_FIELD_NUMBER: builtins.int
     LINE_FIELD_NUMBER: builtins.int
     OPTIONS_FIELD_NUMBER: builtins.int
+    SETTINGS_FIELD_NUMBER: builtins.int
     number: builtins.int
     parent: builtins.int
     """Id of the parent; of the first epoch the generation of the job."""
@@ -509,7 +492,13 @@ class Epoch(google.protobuf.message.Message):
         """None is the main line."""
 
     @property
-    def options(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]: ...
+    def options(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """What follows from measurements: the codec of contributions."""
+
+    @property
+    def settings(self) -> ultima.v1.types_pb2.JobOptions:
+        """How the job behaves, every field set."""
+
     def __init__(
         self,
         *,
@@ -520,8 +509,11 @@ class Epoch(google.protobuf.message.Message):
         owners: builtins.int = ...,
         line: collections.abc.Iterable[Global___EpochFork] | None = ...,
         options: collections.abc.Iterable[builtins.int] | None = ...,
+        settings: ultima.v1.types_pb2.JobOptions | None = ...,
     ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["line", b"line", "members", b"members", "number", b"number", "options", b"options", "owners", b"owners", "parent", b"parent", "start", b"start"]
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["settings", b"settings"]
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["line", b"line", "members", b"members", "number", b"number", "options", b"options", "owners", b"owners", "parent", b"parent", "settings", b"settings", "start", b"start"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___Epoch: typing_extensions.TypeAlias = Epoch
@@ -568,6 +560,7 @@ class EpochWord(google.protobuf.message.Message):
     ASK_BALLOT_FIELD_NUMBER: builtins.int
     ASK_FIELD_NUMBER: builtins.int
     ASK_AGAIN_FIELD_NUMBER: builtins.int
+    CHANGE_FIELD_NUMBER: builtins.int
     serial: builtins.int
     """Counts the words of one life of a host."""
     next_op_seq: builtins.int
@@ -604,6 +597,10 @@ class EpochWord(google.protobuf.message.Message):
 
     @property
     def ask(self) -> Global___Epoch: ...
+    @property
+    def change(self) -> ultima.v1.types_pb2.JobOptions:
+        """What is to change of the options of the job, as somebody asked the sender."""
+
     def __init__(
         self,
         *,
@@ -622,10 +619,11 @@ class EpochWord(google.protobuf.message.Message):
         ask_ballot: Global___EpochBallot | None = ...,
         ask: Global___Epoch | None = ...,
         ask_again: builtins.bool = ...,
+        change: ultima.v1.types_pb2.JobOptions | None = ...,
     ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["accepted", b"accepted", "accepted_ballot", b"accepted_ballot", "ask", b"ask", "ask_ballot", b"ask_ballot", "epoch", b"epoch", "promised", b"promised"]
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["accepted", b"accepted", "accepted_ballot", b"accepted_ballot", "ask", b"ask", "ask_ballot", b"ask_ballot", "change", b"change", "epoch", b"epoch", "promised", b"promised"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["accepted", b"accepted", "accepted_ballot", b"accepted_ballot", "ask", b"ask", "ask_again", b"ask_again", "ask_ballot", b"ask_ballot", "epoch", b"epoch", "hold", b"hold", "leaving", b"leaving", "newest", b"newest", "next_op_seq", b"next_op_seq", "opened", b"opened", "promised", b"promised", "sees", b"sees", "serial", b"serial", "wishes", b"wishes"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["accepted", b"accepted", "accepted_ballot", b"accepted_ballot", "ask", b"ask", "ask_again", b"ask_again", "ask_ballot", b"ask_ballot", "change", b"change", "epoch", b"epoch", "hold", b"hold", "leaving", b"leaving", "newest", b"newest", "next_op_seq", b"next_op_seq", "opened", b"opened", "promised", b"promised", "sees", b"sees", "serial", b"serial", "wishes", b"wishes"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___EpochWord: typing_extensions.TypeAlias = EpochWord
@@ -878,54 +876,6 @@ class ReportResponse(google.protobuf.message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___ReportResponse: typing_extensions.TypeAlias = ReportResponse
-
-@typing.final
-class ApplyOptionsRequest(google.protobuf.message.Message):
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    JOB_FIELD_NUMBER: builtins.int
-    GENERATION_FIELD_NUMBER: builtins.int
-    OPTIONS_FIELD_NUMBER: builtins.int
-    job: builtins.str
-    generation: builtins.int
-    @property
-    def options(self) -> ultima.v1.types_pb2.JobOptions:
-        """Every field set."""
-
-    def __init__(
-        self,
-        *,
-        job: builtins.str = ...,
-        generation: builtins.int = ...,
-        options: ultima.v1.types_pb2.JobOptions | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["options", b"options"]
-    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["generation", b"generation", "job", b"job", "options", b"options"]
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-
-Global___ApplyOptionsRequest: typing_extensions.TypeAlias = ApplyOptionsRequest
-
-@typing.final
-class ApplyOptionsResponse(google.protobuf.message.Message):
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    OPTIONS_FIELD_NUMBER: builtins.int
-    @property
-    def options(self) -> ultima.v1.types_pb2.JobOptions:
-        """The options in force on the called host now: those of the request, or newer ones."""
-
-    def __init__(
-        self,
-        *,
-        options: ultima.v1.types_pb2.JobOptions | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["options", b"options"]
-    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["options", b"options"]
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-
-Global___ApplyOptionsResponse: typing_extensions.TypeAlias = ApplyOptionsResponse
 
 @typing.final
 class ProbeRequest(google.protobuf.message.Message):

@@ -58,11 +58,6 @@ class PeerServiceStub(object):
                 request_serializer=ultima_dot_v1_dot_peer__pb2.WatchRequest.SerializeToString,
                 response_deserializer=ultima_dot_v1_dot_peer__pb2.WatchResponse.FromString,
                 _registered_method=True)
-        self.ApplyOptions = channel.unary_unary(
-                '/ultima.v1.PeerService/ApplyOptions',
-                request_serializer=ultima_dot_v1_dot_peer__pb2.ApplyOptionsRequest.SerializeToString,
-                response_deserializer=ultima_dot_v1_dot_peer__pb2.ApplyOptionsResponse.FromString,
-                _registered_method=True)
         self.Probe = channel.unary_unary(
                 '/ultima.v1.PeerService/Probe',
                 request_serializer=ultima_dot_v1_dot_peer__pb2.ProbeRequest.SerializeToString,
@@ -140,15 +135,6 @@ class PeerServiceServicer(object):
     def Watch(self, request, context):
         """Tells, for as long as both daemons live, what becomes of the called host in the jobs that both share. The end of
         the stream is itself the news that the called daemon has died.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def ApplyOptions(self, request, context):
-        """Tells the options that are in force in a job since an operator changed them. Idempotent: a host that has newer
-        options keeps them. NOT_FOUND: there is no such life of the job here. INVALID_ARGUMENT: this host's engine refuses
-        a value.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -237,11 +223,6 @@ def add_PeerServiceServicer_to_server(servicer, server):
                     servicer.Watch,
                     request_deserializer=ultima_dot_v1_dot_peer__pb2.WatchRequest.FromString,
                     response_serializer=ultima_dot_v1_dot_peer__pb2.WatchResponse.SerializeToString,
-            ),
-            'ApplyOptions': grpc.unary_unary_rpc_method_handler(
-                    servicer.ApplyOptions,
-                    request_deserializer=ultima_dot_v1_dot_peer__pb2.ApplyOptionsRequest.FromString,
-                    response_serializer=ultima_dot_v1_dot_peer__pb2.ApplyOptionsResponse.SerializeToString,
             ),
             'Probe': grpc.unary_unary_rpc_method_handler(
                     servicer.Probe,
@@ -390,33 +371,6 @@ class PeerService(object):
             '/ultima.v1.PeerService/Watch',
             ultima_dot_v1_dot_peer__pb2.WatchRequest.SerializeToString,
             ultima_dot_v1_dot_peer__pb2.WatchResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def ApplyOptions(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/ultima.v1.PeerService/ApplyOptions',
-            ultima_dot_v1_dot_peer__pb2.ApplyOptionsRequest.SerializeToString,
-            ultima_dot_v1_dot_peer__pb2.ApplyOptionsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -56,11 +56,6 @@ class PeerServiceStub:
     """Tells, for as long as both daemons live, what becomes of the called host in the jobs that both share. The end of
     the stream is itself the news that the called daemon has died.
     """
-    ApplyOptions: grpc.UnaryUnaryMultiCallable[ultima.v1.peer_pb2.ApplyOptionsRequest, ultima.v1.peer_pb2.ApplyOptionsResponse]
-    """Tells the options that are in force in a job since an operator changed them. Idempotent: a host that has newer
-    options keeps them. NOT_FOUND: there is no such life of the job here. INVALID_ARGUMENT: this host's engine refuses
-    a value.
-    """
     Probe: grpc.UnaryUnaryMultiCallable[ultima.v1.peer_pb2.ProbeRequest, ultima.v1.peer_pb2.ProbeResponse]
     """RNA's probe (docs/papers.md, section 3.1): asks whether a rank has a gradient for the op with this number. The
     answer comes when the rank has one; it is EXPIRED when that op has started or is past, and UNKNOWN_RANK when the
@@ -125,11 +120,6 @@ class PeerServiceAsyncStub(PeerServiceStub):
     Watch: grpc.aio.UnaryStreamMultiCallable[ultima.v1.peer_pb2.WatchRequest, ultima.v1.peer_pb2.WatchResponse]  # type: ignore[assignment]
     """Tells, for as long as both daemons live, what becomes of the called host in the jobs that both share. The end of
     the stream is itself the news that the called daemon has died.
-    """
-    ApplyOptions: grpc.aio.UnaryUnaryMultiCallable[ultima.v1.peer_pb2.ApplyOptionsRequest, ultima.v1.peer_pb2.ApplyOptionsResponse]  # type: ignore[assignment]
-    """Tells the options that are in force in a job since an operator changed them. Idempotent: a host that has newer
-    options keeps them. NOT_FOUND: there is no such life of the job here. INVALID_ARGUMENT: this host's engine refuses
-    a value.
     """
     Probe: grpc.aio.UnaryUnaryMultiCallable[ultima.v1.peer_pb2.ProbeRequest, ultima.v1.peer_pb2.ProbeResponse]  # type: ignore[assignment]
     """RNA's probe (docs/papers.md, section 3.1): asks whether a rank has a gradient for the op with this number. The
@@ -216,17 +206,6 @@ class PeerServiceServicer(metaclass=abc.ABCMeta):
     ) -> typing.Union[collections.abc.Iterator[ultima.v1.peer_pb2.WatchResponse], collections.abc.AsyncIterator[ultima.v1.peer_pb2.WatchResponse]]:
         """Tells, for as long as both daemons live, what becomes of the called host in the jobs that both share. The end of
         the stream is itself the news that the called daemon has died.
-        """
-
-    @abc.abstractmethod
-    def ApplyOptions(
-        self,
-        request: ultima.v1.peer_pb2.ApplyOptionsRequest,
-        context: _ServicerContext,
-    ) -> typing.Union[ultima.v1.peer_pb2.ApplyOptionsResponse, collections.abc.Awaitable[ultima.v1.peer_pb2.ApplyOptionsResponse]]:
-        """Tells the options that are in force in a job since an operator changed them. Idempotent: a host that has newer
-        options keeps them. NOT_FOUND: there is no such life of the job here. INVALID_ARGUMENT: this host's engine refuses
-        a value.
         """
 
     @abc.abstractmethod

@@ -435,7 +435,6 @@ class JobOptions(google.protobuf.message.Message):
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    REVISION_FIELD_NUMBER: builtins.int
     ALGORITHM_FIELD_NUMBER: builtins.int
     CONGESTION_FIELD_NUMBER: builtins.int
     HADAMARD_FIELD_NUMBER: builtins.int
@@ -450,7 +449,6 @@ class JobOptions(google.protobuf.message.Message):
     TAU_FIELD_NUMBER: builtins.int
     ETA_FIELD_NUMBER: builtins.int
     POLICY_SEED_FIELD_NUMBER: builtins.int
-    POLICY_FROM_FIELD_NUMBER: builtins.int
     TIMER_START_FIELD_NUMBER: builtins.int
     STRAGGLERS_FIELD_NUMBER: builtins.int
     CHILDREN_FIELD_NUMBER: builtins.int
@@ -458,10 +456,6 @@ class JobOptions(google.protobuf.message.Message):
     EXACT_FIELD_NUMBER: builtins.int
     SPLIT_FIELD_NUMBER: builtins.int
     DETERMINISTIC_FIELD_NUMBER: builtins.int
-    revision: builtins.int
-    """How often the options were changed since the job began. Of two hosts the one with the lower number takes the
-    other's options.
-    """
     algorithm: Global___Algorithm.ValueType
     """generated: JobOptions (schema/)
     Schedule of the ops. It cannot be changed while the job runs. Default: TAR.
@@ -502,10 +496,6 @@ class JobOptions(google.protobuf.message.Message):
     """Seed of the draws of the policies majority, probe and seeded. It cannot be changed while the job runs. 0, the
     default: one made from the job's generation.
     """
-    policy_from: builtins.int
-    """Number of the op from which the options that change with an op hold; before it, those of before. The daemon that
-    makes a change sets it, so that the change takes effect on all hosts at the same op.
-    """
     timer_start: Global___TimerStart.ValueType
     """When t_b begins to run, in best effort. Default: RENDEZVOUS."""
     stragglers: builtins.int
@@ -534,7 +524,6 @@ class JobOptions(google.protobuf.message.Message):
     def __init__(
         self,
         *,
-        revision: builtins.int = ...,
         algorithm: Global___Algorithm.ValueType | None = ...,
         congestion: Global___Congestion.ValueType | None = ...,
         hadamard: Global___Hadamard.ValueType | None = ...,
@@ -549,7 +538,6 @@ class JobOptions(google.protobuf.message.Message):
         tau: builtins.int | None = ...,
         eta: builtins.int | None = ...,
         policy_seed: builtins.int | None = ...,
-        policy_from: builtins.int | None = ...,
         timer_start: Global___TimerStart.ValueType | None = ...,
         stragglers: builtins.int | None = ...,
         children: builtins.int | None = ...,
@@ -558,9 +546,9 @@ class JobOptions(google.protobuf.message.Message):
         split: Global___Split.ValueType | None = ...,
         deterministic: Global___Deterministic.ValueType | None = ...,
     ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_algorithm", b"_algorithm", "_children", b"_children", "_code", b"_code", "_congestion", b"_congestion", "_delay_target_ns", b"_delay_target_ns", "_deterministic", b"_deterministic", "_early_percent", b"_early_percent", "_eta", b"_eta", "_exact", b"_exact", "_hadamard", b"_hadamard", "_incast", b"_incast", "_policy", b"_policy", "_policy_from", b"_policy_from", "_policy_seed", b"_policy_seed", "_probes", b"_probes", "_quorum", b"_quorum", "_split", b"_split", "_stragglers", b"_stragglers", "_t_b_ns", b"_t_b_ns", "_t_c_ns", b"_t_c_ns", "_tau", b"_tau", "_timer_start", b"_timer_start", "algorithm", b"algorithm", "children", b"children", "code", b"code", "congestion", b"congestion", "delay_target_ns", b"delay_target_ns", "deterministic", b"deterministic", "early_percent", b"early_percent", "eta", b"eta", "exact", b"exact", "hadamard", b"hadamard", "incast", b"incast", "policy", b"policy", "policy_from", b"policy_from", "policy_seed", b"policy_seed", "probes", b"probes", "quorum", b"quorum", "split", b"split", "stragglers", b"stragglers", "t_b_ns", b"t_b_ns", "t_c_ns", b"t_c_ns", "tau", b"tau", "timer_start", b"timer_start"]
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_algorithm", b"_algorithm", "_children", b"_children", "_code", b"_code", "_congestion", b"_congestion", "_delay_target_ns", b"_delay_target_ns", "_deterministic", b"_deterministic", "_early_percent", b"_early_percent", "_eta", b"_eta", "_exact", b"_exact", "_hadamard", b"_hadamard", "_incast", b"_incast", "_policy", b"_policy", "_policy_seed", b"_policy_seed", "_probes", b"_probes", "_quorum", b"_quorum", "_split", b"_split", "_stragglers", b"_stragglers", "_t_b_ns", b"_t_b_ns", "_t_c_ns", b"_t_c_ns", "_tau", b"_tau", "_timer_start", b"_timer_start", "algorithm", b"algorithm", "children", b"children", "code", b"code", "congestion", b"congestion", "delay_target_ns", b"delay_target_ns", "deterministic", b"deterministic", "early_percent", b"early_percent", "eta", b"eta", "exact", b"exact", "hadamard", b"hadamard", "incast", b"incast", "policy", b"policy", "policy_seed", b"policy_seed", "probes", b"probes", "quorum", b"quorum", "split", b"split", "stragglers", b"stragglers", "t_b_ns", b"t_b_ns", "t_c_ns", b"t_c_ns", "tau", b"tau", "timer_start", b"timer_start"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_algorithm", b"_algorithm", "_children", b"_children", "_code", b"_code", "_congestion", b"_congestion", "_delay_target_ns", b"_delay_target_ns", "_deterministic", b"_deterministic", "_early_percent", b"_early_percent", "_eta", b"_eta", "_exact", b"_exact", "_hadamard", b"_hadamard", "_incast", b"_incast", "_policy", b"_policy", "_policy_from", b"_policy_from", "_policy_seed", b"_policy_seed", "_probes", b"_probes", "_quorum", b"_quorum", "_split", b"_split", "_stragglers", b"_stragglers", "_t_b_ns", b"_t_b_ns", "_t_c_ns", b"_t_c_ns", "_tau", b"_tau", "_timer_start", b"_timer_start", "algorithm", b"algorithm", "children", b"children", "code", b"code", "congestion", b"congestion", "delay_target_ns", b"delay_target_ns", "deterministic", b"deterministic", "early_percent", b"early_percent", "eta", b"eta", "exact", b"exact", "hadamard", b"hadamard", "incast", b"incast", "policy", b"policy", "policy_from", b"policy_from", "policy_seed", b"policy_seed", "probes", b"probes", "quorum", b"quorum", "revision", b"revision", "split", b"split", "stragglers", b"stragglers", "t_b_ns", b"t_b_ns", "t_c_ns", b"t_c_ns", "tau", b"tau", "timer_start", b"timer_start"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_algorithm", b"_algorithm", "_children", b"_children", "_code", b"_code", "_congestion", b"_congestion", "_delay_target_ns", b"_delay_target_ns", "_deterministic", b"_deterministic", "_early_percent", b"_early_percent", "_eta", b"_eta", "_exact", b"_exact", "_hadamard", b"_hadamard", "_incast", b"_incast", "_policy", b"_policy", "_policy_seed", b"_policy_seed", "_probes", b"_probes", "_quorum", b"_quorum", "_split", b"_split", "_stragglers", b"_stragglers", "_t_b_ns", b"_t_b_ns", "_t_c_ns", b"_t_c_ns", "_tau", b"_tau", "_timer_start", b"_timer_start", "algorithm", b"algorithm", "children", b"children", "code", b"code", "congestion", b"congestion", "delay_target_ns", b"delay_target_ns", "deterministic", b"deterministic", "early_percent", b"early_percent", "eta", b"eta", "exact", b"exact", "hadamard", b"hadamard", "incast", b"incast", "policy", b"policy", "policy_seed", b"policy_seed", "probes", b"probes", "quorum", b"quorum", "split", b"split", "stragglers", b"stragglers", "t_b_ns", b"t_b_ns", "t_c_ns", b"t_c_ns", "tau", b"tau", "timer_start", b"timer_start"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__algorithm: typing_extensions.TypeAlias = typing.Literal["algorithm"]
     _WhichOneofArgType__algorithm: typing_extensions.TypeAlias = typing.Literal["_algorithm", b"_algorithm"]
@@ -586,8 +574,6 @@ class JobOptions(google.protobuf.message.Message):
     _WhichOneofArgType__incast: typing_extensions.TypeAlias = typing.Literal["_incast", b"_incast"]
     _WhichOneofReturnType__policy: typing_extensions.TypeAlias = typing.Literal["policy"]
     _WhichOneofArgType__policy: typing_extensions.TypeAlias = typing.Literal["_policy", b"_policy"]
-    _WhichOneofReturnType__policy_from: typing_extensions.TypeAlias = typing.Literal["policy_from"]
-    _WhichOneofArgType__policy_from: typing_extensions.TypeAlias = typing.Literal["_policy_from", b"_policy_from"]
     _WhichOneofReturnType__policy_seed: typing_extensions.TypeAlias = typing.Literal["policy_seed"]
     _WhichOneofArgType__policy_seed: typing_extensions.TypeAlias = typing.Literal["_policy_seed", b"_policy_seed"]
     _WhichOneofReturnType__probes: typing_extensions.TypeAlias = typing.Literal["probes"]
@@ -630,8 +616,6 @@ class JobOptions(google.protobuf.message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__incast) -> _WhichOneofReturnType__incast | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__policy) -> _WhichOneofReturnType__policy | None: ...
-    @typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__policy_from) -> _WhichOneofReturnType__policy_from | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__policy_seed) -> _WhichOneofReturnType__policy_seed | None: ...
     @typing.overload

@@ -57,10 +57,14 @@ static void transformed_world(void)
 {
     world(1, 0);
     const ut_job_options on = {.hadamard = UT_HADAMARD_ON}, off = {.hadamard = UT_HADAMARD_OFF};
-    CHECK_EQ(ut_engine_job_tune(hosts[0].engine, 3, &on), UT_OK);
-    CHECK_EQ(ut_engine_job_tune(hosts[1].engine, 3, &off), UT_OK);
-    ut_epoch epoch = {.number = 1, .id = 0x77, .from = 8, .members = 3, .owners = 3, .world = HOSTS};
+    ut_epoch epoch = {.number = 1, .id = 0x76, .members = 3, .owners = 3, .world = HOSTS, .options = on};
     uint64_t next;
+    CHECK_EQ(ut_engine_epoch(hosts[0].engine, 3, &epoch, now), UT_OK);
+    epoch.options = off;
+    CHECK_EQ(ut_engine_epoch(hosts[1].engine, 3, &epoch, now), UT_OK);
+    epoch.number = 2;
+    epoch.id = 0x77;
+    epoch.from = 8;
     CHECK_EQ(ut_engine_job_wishes(hosts[0].engine, 3, &next, epoch.option), UT_OK);
     CHECK_EQ(next, 0);
     for (uint32_t h = 0; h < HOSTS; h++)

@@ -44,6 +44,34 @@ static void init__all_own_and_options_name_themselves(void)
     CHECK_EQ(coded.whole.option[UT_EPOCH_CODEC], 0);
 }
 
+/* ---- options ---- */
+
+static void keep_fixed__what_cannot_change_is_as_the_job_began(void)
+{
+    ut_epoch first = {.members = ALL, .owners = ALL, .world = 7};
+    first.options = (ut_job_options){
+        .algorithm = UT_BCUBE, .tau = 3, .policy_seed = 77, .split = UT_SPLIT_NEVER, .deterministic = 1, .t_b_ns = 9};
+    ut_epochs e;
+    ut_epochs_init(&e, &first, most);
+    CHECK_EQ(ut_epoch_at(&e, 0)->options.t_b_ns, 9);
+    ut_epoch x = epoch(1, 4);
+    x.options = (ut_job_options){.algorithm = UT_RING, .tau = 5, .policy_seed = 1, .stragglers = 2, .children = 2};
+    CHECK_EQ(ut_epochs_take(&e, &x, 0), UT_OK);
+    CHECK_EQ(ut_epoch_at(&e, 3)->options.tau, 3);
+    const ut_job_options *now = &ut_epoch_at(&e, 4)->options;
+    CHECK_EQ(now->tau, 5);
+    CHECK_EQ(now->t_b_ns, 0);
+    CHECK_EQ(now->algorithm, UT_BCUBE);
+    CHECK_EQ(now->policy_seed, 77);
+    CHECK_EQ(now->split, UT_SPLIT_NEVER);
+    CHECK_EQ(now->deterministic, 1);
+    CHECK_EQ(now->stragglers + now->children, 0);
+    x = epoch(2, 6); /* says nothing of options */
+    CHECK_EQ(ut_epochs_take(&e, &x, 0), UT_OK);
+    CHECK_EQ(ut_epoch_at(&e, 6)->options.tau, 3);
+    CHECK_EQ(ut_epoch_at(&e, 6)->options.t_b_ns, 9);
+}
+
 /* ---- from which op ---- */
 
 typedef struct given {
@@ -157,6 +185,7 @@ static void hold__until_its_time_or_the_next_epoch(void)
 int main(int argc, char **argv)
 {
     check_begin(argc, argv);
+    RUN(keep_fixed__what_cannot_change_is_as_the_job_began);
     RUN(init__all_own_and_options_name_themselves);
     RUN(take__holds_from_its_op_and_two_are_kept);
     RUN(take__ranks_are_the_jobs_if_it_says_none);

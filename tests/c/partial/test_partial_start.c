@@ -276,16 +276,23 @@ static void probe__events(void)
     end();
 }
 
-/* A new policy holds from an op that was named before, on all hosts alike. */
-static void tune__from_an_op_on(void)
+/* What a host is handed, with these options, from op |from| on. */
+static int hand(uint32_t h, uint64_t number, uint64_t from, const ut_job_options *o)
+{
+    ut_epoch e = {.number = number, .id = 0x700 + number, .from = from, .members = 15, .owners = 15, .world = 4};
+    e.options = *o;
+    return ut_engine_epoch(hosts[h].engine, 0, &e, now);
+}
+
+/* A new policy holds from the first op of its epoch on, on all hosts alike. */
+static void policy__from_an_op_on(void)
 {
     begin(4, 1, policy(UT_POLICY_SOLO));
     run(20 * UT_MS);
     ut_job_options o = policy(UT_POLICY_QUORUM);
     o.quorum = 3;
-    o.policy_from = 2;
     for (uint32_t h = 0; h < 4; h++)
-        CHECK_EQ(ut_engine_job_tune(hosts[h].engine, 0, &o), UT_OK);
+        CHECK_EQ(hand(h, 1, 2, &o), UT_OK);
     for (uint64_t op = 0; op < 2; op++) {
         give(1, 1, op, 0);
         run(20 * UT_MS);
@@ -302,17 +309,53 @@ static void tune__from_an_op_on(void)
     ut_receipt r = receipt(1);
     CHECK_EQ(r.policy, UT_POLICY_QUORUM);
     CHECK_EQ(r.included, 3);
+    end();
+}
+
+/* An op that waits for a quorum which never comes starts when an epoch asks for less. */
+static void policy__frees_an_op_that_waits(void)
+{
+    ut_job_options o = policy(UT_POLICY_QUORUM);
+    o.quorum = 3;
+    begin(4, 1, o);
+    run(20 * UT_MS);
+    give(1, 1, 0, 0);
+    give(2, 2, 0, 0);
+    run(20 * UT_MS);
+    CHECK(!has_receipt(1));
+    o.quorum = 2;
+    for (uint32_t h = 0; h < 4; h++)
+        CHECK_EQ(hand(h, 1, 0, &o), UT_OK);
+    run(20 * UT_MS);
+    ut_receipt r = receipt(1);
+    CHECK_EQ(r.op_seq, 0);
+    CHECK_EQ(r.included, 2);
+    end();
+}
+
+/* An epoch whose options are out of range, or which the job cannot have, is refused whole; what cannot change does not.
+ */
+static void policy__that_cannot_be_is_refused(void)
+{
+    begin(4, 1, policy(UT_POLICY_SOLO));
+    ut_job_options o = policy(UT_POLICY_QUORUM);
     o.policy = UT_POLICY_NONE;
-    CHECK_EQ(ut_engine_job_tune(hosts[0].engine, 0, &o), UT_ERR_ARGUMENT);
+    CHECK_EQ(hand(0, 1, 0, &o), UT_ERR_ARGUMENT);
+    o.policy = UT_POLICY_CODED;
+    CHECK_EQ(hand(0, 1, 0, &o), UT_ERR_ARGUMENT);
     o.policy = UT_POLICY_QUORUM;
     o.quorum = 5;
-    CHECK_EQ(ut_engine_job_tune(hosts[0].engine, 0, &o), UT_ERR_ARGUMENT);
+    CHECK_EQ(hand(0, 1, 0, &o), UT_ERR_ARGUMENT);
     o.quorum = 0;
     o.probes = 5;
-    CHECK_EQ(ut_engine_job_tune(hosts[0].engine, 0, &o), UT_ERR_ARGUMENT);
+    CHECK_EQ(hand(0, 1, 0, &o), UT_ERR_ARGUMENT);
     o.probes = 4;
     o.hadamard = UT_HADAMARD_ON;
-    CHECK_EQ(ut_engine_job_tune(hosts[0].engine, 0, &o), UT_ERR_ARGUMENT);
+    CHECK_EQ(hand(0, 1, 0, &o), UT_ERR_ARGUMENT);
+    o.hadamard = 0;
+    o.algorithm = UT_RING;
+    o.stragglers = 3;
+    CHECK_EQ(hand(0, 1, 0, &o), UT_OK);
     end();
 }
 
@@ -433,7 +476,9 @@ int main(int argc, char **argv)
     RUN(full__waits_for_all);
     RUN(full__goes_on_at_the_deadline);
     RUN(probe__events);
-    RUN(tune__from_an_op_on);
+    RUN(policy__from_an_op_on);
+    RUN(policy__frees_an_op_that_waits);
+    RUN(policy__that_cannot_be_is_refused);
     RUN(tau__is_waited_for);
     RUN(majority__of_those_that_are_there);
     RUN(majority__of_one_that_is_back);

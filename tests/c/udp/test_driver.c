@@ -212,9 +212,9 @@ static void partial__check_and_say(void)
     CHECK_EQ(ut_driver_job_add(d, &good), 0);
     ut_job_options o = good.options;
     o.policy = UT_POLICY_NONE;
-    REFUSED(ut_driver_job_tune(d, 0, &o), UT_ERR_ARGUMENT, "policy 1: must be 2 to 7 in this job, which has one");
+    REFUSED(ut_driver_options_fit(d, 0, &o), UT_ERR_ARGUMENT, "policy 1: must be 2 to 7 in this job, which has one");
     o.policy = UT_POLICY_SOLO;
-    CHECK_EQ(ut_driver_job_tune(d, 0, &o), UT_OK);
+    CHECK_EQ(ut_driver_options_fit(d, 0, &o), UT_OK);
     REFUSED(ut_driver_activate(d, 1, 0), UT_ERR_UNKNOWN, "job 1: there is no such job");
     REFUSED(ut_driver_activate(d, 0, 1), UT_ERR_SEQUENCE, "op 1 of job 0: is not the next one here");
     REFUSED(ut_driver_activate(d, 0, 0), UT_ERR_ABSENT,
@@ -223,7 +223,7 @@ static void partial__check_and_say(void)
     full.options.policy = 0;
     CHECK_EQ(ut_driver_job_add(d, &full), 1);
     REFUSED(ut_driver_activate(d, 1, 0), UT_ERR_ARGUMENT, "op 0 of job 1: the job has no policy");
-    REFUSED(ut_driver_job_tune(d, 1, &o), UT_ERR_ARGUMENT, "policy 3: must be 0 or 1 (none) in this job");
+    REFUSED(ut_driver_options_fit(d, 1, &o), UT_ERR_ARGUMENT, "policy 3: must be 0 or 1 (none) in this job");
     ut_driver_close(d);
 }
 

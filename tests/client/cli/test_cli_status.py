@@ -216,10 +216,10 @@ def test_status__of_a_partial_job_on_its_controller() -> None:
 
 
 def test_status__of_a_partial_job_whose_policy_is_about_to_change() -> None:
-    text = told(a_partial_job(policy="POLICY_QUORUM", quorum=3, tau=2, policy_from=302))
-    assert any(
-        line.startswith("policy of eager: quorum of 3, tau 2, eta 4, from op 302 on; in the last") for line in text
-    )
+    answer = a_partial_job(policy="POLICY_QUORUM", quorum=3, tau=2)
+    answer.jobs[0].options_from_op_seq = 302
+    start = "policy of eager: quorum of 3, tau 2, eta 4, from op 302 on; in the last"
+    assert any(line.startswith(start) for line in told(answer))
 
 
 def test_status__of_a_partial_job_whose_straggler_is_in_all_ops() -> None:

@@ -27,6 +27,7 @@ from ultima.daemon.engine.engine import (
     Snapshot,
     Status,
 )
+from ultima.daemon.engine.epochs import EngineEpoch
 from ultima.daemon.engine.host_engine import HostEngine, HostSnapshot, add_up, global_seq, local_seq, next_seq
 from ultima.daemon.engine.joins import NativeJoins
 from ultima.daemon.observe.progress import judge_all
@@ -154,13 +155,15 @@ def test_check_path__ids_and_ports_for_each_lane() -> None:
             lanes.check_path(job, cids, ports, "host 1")
 
 
-def test_job_tune__reaches_every_lane() -> None:
+def test_epoch__its_options_reach_every_lane() -> None:
     lanes, fakes = two()
     job = lanes.job_add(JOB, 2)
-    lanes.job_tune(job, Options(incast=1))
+    lanes.options_fit(job, Options(incast=1))
+    assert [fake.jobs[0].tuned for fake in fakes] == [[]] * 2, "only asked"
+    lanes.epoch(job, EngineEpoch(1, 1, 0, 3, 3, (0, 0, 0, 0), 2, Options(incast=1)))
     assert [fake.jobs[0].tuned for fake in fakes] == [[Options(incast=1)]] * 2
     with pytest.raises(InvalidArgument, match="incast 2"):
-        lanes.job_tune(job, Options(incast=2))
+        lanes.options_fit(job, Options(incast=2))
 
 
 def test_peer__each_lane_has_its_own_ports_and_ids() -> None:

@@ -123,13 +123,11 @@ def test_job__life_and_errors(engine: Engine) -> None:
 
 
 def test_job_config__every_option_reaches_its_field() -> None:
-    options = Options(
-        policy=5, quorum=3, probes=4, tau=255, eta=6, policy_seed=2**64 - 1, policy_from=2**40, t_b_ns=-1, incast=2
-    )
+    options = Options(policy=5, quorum=3, probes=4, tau=255, eta=6, policy_seed=2**64 - 1, t_b_ns=-1, incast=2)
     config = replace(JOB, hosts=3, world=7, ranks_of=(1, 2, 4), options=options)
     raw = job_config(ffi, lib, config)
     assert list(raw.ranks_of) == [1, 2, 4] + [0] * 61 and (raw.hosts, raw.world, raw.local_ranks) == (3, 7, 1)
-    for name in ("policy", "quorum", "probes", "tau", "eta", "policy_seed", "policy_from", "incast"):
+    for name in ("policy", "quorum", "probes", "tau", "eta", "policy_seed", "incast"):
         assert getattr(raw.options, name) == getattr(options, name), name
     assert raw.options.t_b_ns == NEVER and raw.options.algorithm == 1
 

@@ -117,25 +117,25 @@ def test_job__what_nobody_may_ask_for(engine: Engine, wrong: dict[str, Any]) -> 
 
 
 @pytest.mark.parametrize("options", [Options(incast=3), Options(probes=5), Options(policy=3, hadamard=3)], ids=str)
-def test_tune__keeps_what_was_when_it_refuses(engine: Engine, options: Options) -> None:
+def test_options_fit__says_what_no_epoch_of_the_job_can_have(engine: Engine, options: Options) -> None:
     number = engine.job_add(PARTIAL if options.partial else JOB)
     with pytest.raises(InvalidArgument):
-        engine.job_tune(number, options)
-    engine.job_tune(number, replace(options, incast=2, probes=4, hadamard=1))
+        engine.options_fit(number, options)
+    engine.options_fit(number, replace(options, incast=2, probes=4, hadamard=1))
 
 
-def test_tune__a_partial_job_stays_one(engine: Engine) -> None:
+def test_options_fit__a_partial_job_stays_one(engine: Engine) -> None:
     whole, partial = engine.job_add(JOB), engine.job_add(PARTIAL)
-    engine.job_tune(partial, Options(policy=4, tau=3))
+    engine.options_fit(partial, Options(policy=4, tau=3))
     for number, options in ((whole, Options(policy=3)), (partial, Options())):
         with pytest.raises(InvalidArgument):
-            engine.job_tune(number, options)
+            engine.options_fit(number, options)
 
 
 def test_unknown_numbers__are_not_found(engine: Engine) -> None:
     number = engine.job_add(JOB)
     calls: list[Callable[[], Any]] = [
-        lambda: engine.job_tune(number + 1, Options()),
+        lambda: engine.options_fit(number + 1, Options()),
         lambda: engine.job_remove(number + 1),
         lambda: engine.next_op_seq(number + 1),
         lambda: engine.activate(number + 1, 0),

@@ -59,7 +59,6 @@ def calls(peers: Peers, place: Place) -> dict[str, Callable[[], Awaitable[Any]]]
             place, peer_pb2.RegisterRequest(job="j", world_size=2), b"", asyncio.get_running_loop().time() + 5
         ),
         "Connect": lambda: peers.connect(place, peer_pb2.ConnectRequest(), 5),
-        "ApplyOptions": lambda: peers.apply_options(place, peer_pb2.ApplyOptionsRequest(), 5),
         "Probe": lambda: peers.probe(place, peer_pb2.ProbeRequest(), 5),
         "Activate": lambda: peers.activate(place, peer_pb2.ActivateRequest(), 5),
         "Hear": lambda: peers.hear(place, peer_pb2.HearRequest(), 5),

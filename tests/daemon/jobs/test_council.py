@@ -9,6 +9,7 @@ import pytest
 
 from tests.daemon.helpers import House, engine, eventually, rendezvous
 from ultima.daemon.base.errors import InvalidArgument
+from ultima.daemon.base.options import DEFAULTS, Options
 from ultima.daemon.engine.epochs import EngineEpoch
 from ultima.daemon.jobs import decree, epoch_words
 from ultima.daemon.jobs.epoch import Ask, Ballot, Epoch, Fork, Member, Word
@@ -16,10 +17,13 @@ from ultima.daemon.process.server import Daemon
 from ultima.v1 import peer_pb2
 
 A, B, C = Member(0, 2**62), Member(1, 5), Member(2, 7)
-EPOCH = Epoch(3, 2**64 - 1, 12, (B, A, C), frozenset((A, C)), (Fork(2, 1, B),), (1, 0, 0, 65535))
+EPOCH = Epoch(
+    3, 2**64 - 1, 12, (B, A, C), frozenset((A, C)), (Fork(2, 1, B),), (1, 0, 0, 65535), Options(tau=5, t_b_ns=-1)
+)
 WORD = Word(
     9, EPOCH, 13, frozenset((A, C)), 3, False, True, (1, 2, 3, 4), Ballot(4, 1), 15,
     (Ballot(3, 0), replace(EPOCH, number=4)), Ask(Ballot(4, 1), replace(EPOCH, number=5), True),
+    (("t_b_ns", 7), ("policy", 3)),
 )  # fmt: skip
 
 
@@ -38,7 +42,7 @@ def views(daemon: Daemon) -> list[str]:
 )
 def test_words__come_back_as_they_were_told(word: Word) -> None:
     told = peer_pb2.EpochWord.FromString(epoch_words.to_proto(word).SerializeToString())
-    assert epoch_words.from_proto(told, 3) == word
+    assert epoch_words.from_proto(told, 3, DEFAULTS, lambda options: None) == word
 
 
 @pytest.mark.parametrize(
@@ -64,7 +68,7 @@ def test_words__that_cannot_be_are_refused(field: str, value: object, error: str
     else:
         setattr(at, name, value)
     with pytest.raises(InvalidArgument, match=error.replace("(", r"\(")):
-        epoch_words.from_proto(told, 3)
+        epoch_words.from_proto(told, 3, DEFAULTS, lambda options: None)
 
 
 @pytest.fixture

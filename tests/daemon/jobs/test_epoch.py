@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from ultima.daemon.base.options import Options
 from ultima.daemon.base.ranges import STEP_OPS, WINDOW
 from ultima.daemon.jobs.decree import BRANCH_S, NEWS_S, REST_S, Here, Seat
 from ultima.daemon.jobs.epoch import Ask, Ballot, Epoch, Fork, Member, Word, accepts, better, contrary, decide, quorum
@@ -37,10 +38,10 @@ def test_id__names_all_that_an_epoch_says() -> None:
     others = [
         replace(ROOT, number=1), replace(ROOT, parent=98), replace(ROOT, start=1), replace(ROOT, members=(B, A, C)),
         replace(ROOT, owners=frozenset((A, B))), replace(ROOT, line=(Fork(2, 1, A),)),
-        replace(ROOT, options=(1, 0, 0, 0)),
+        replace(ROOT, options=(1, 0, 0, 0)), replace(ROOT, settings=Options(t_b_ns=-1)),
         replace(ROOT, members=(A, B, Member(2, 8)), owners=frozenset((A, B))),
     ]  # fmt: skip
-    assert len({epoch.id for epoch in (ROOT, *others)}) == 9
+    assert len({epoch.id for epoch in (ROOT, *others)}) == 10
     assert replace(ROOT).id == ROOT.id < 2**64
 
 
@@ -92,6 +93,19 @@ def test_decide__who_comes_back_is_a_member_at_once_and_an_owner_after_an_op() -
     whole, why = decide(new, A, frozenset((B, again)), words, 0.0, 9)
     assert whole is not None
     assert (whole.owners, why) == (frozenset((A, B, again)), "host 2 owns a shard")
+
+
+def test_decide__takes_the_changes_of_all_members_that_hold_the_same_epoch() -> None:
+    """Of two for one option the younger member's; who speaks of an older epoch may have what it wants in this one."""
+    said = {
+        A: word(1, ROOT, B, C, change=(("tau", 5),)),
+        B: word(1, ROOT, A, C, change=(("eta", 2), ("tau", 7))),
+        C: word(1, child(ROOT, A, B, C), A, B, change=(("quorum", 9),)),
+    }
+    made, why = decide(ROOT, A, {B, C}, said, 0.0, 10)
+    assert made is not None and made.settings == Options(tau=7, eta=2) and made.members == ROOT.members
+    assert why == "tau becomes 7, eta becomes 2"
+    assert decide(made, A, {B, C}, said, 0.0, 10)[0] is None, "all of them speak of the one before"
 
 
 def test_decide__an_option_is_what_the_one_wishes_who_wishes_most() -> None:

@@ -13,7 +13,6 @@ import pytest
 from tests.daemon.fake_engine import FakeEngine, FakePath
 from tests.daemon.helpers import eventually
 from ultima.daemon.base.errors import FailedPrecondition, Unavailable
-from ultima.daemon.base.options import DEFAULTS, InForce
 from ultima.daemon.engine.engine import EngineConfig, JobConfig
 from ultima.daemon.engine.host_engine import HostEngine
 from ultima.daemon.hosts.host import Host, State
@@ -34,8 +33,7 @@ class Side:
         self.calls = 0
         number = lanes.job_add(JobConfig(len(hosts), index, 1, 1472, len(hosts), 1000, 0, 0), 1)
         others = {host.index: host for host in hosts if host.index != index}
-        in_force = InForce(DEFAULTS, lambda options: None)
-        self.links = Links(lanes, self.call, "job", number, 7, hosts[index], in_force, others, 0, lambda: None)
+        self.links = Links(lanes, self.call, "job", number, 7, hosts[index], others, 0, lambda: None)
 
     async def call(
         self, place: tuple[str, int], request: peer_pb2.ConnectRequest, seconds: float

@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -75,16 +73,13 @@ def test_differing__names_field_and_both_values() -> None:
     assert differing(DEFAULTS, DEFAULTS) is None
     assert differing(IN_FORCE, DEFAULTS) == ("algorithm", "ring", "tar")
     assert differing(Options(incast=3), DEFAULTS) == ("incast", "3", "0")
-    assert differing(Options(revision=3), DEFAULTS) is None, "how often they were changed is not one of them"
 
 
-def test_with_changes__what_only_daemons_say_travels_with_a_set() -> None:
-    told = Options(policy=3, tau=2, policy_from=40, revision=3)
+def test_with_changes__what_is_not_set_stays() -> None:
+    told = Options(policy=3, tau=2)
     assert DEFAULTS.with_changes(told.to_proto()) == told
-    assert told.with_changes(Options(policy=3).to_proto()).policy_from == 0, "0 that is told: at once"
-    assert told.with_changes(types_pb2.JobOptions(tau=3)) == Options(policy=3, tau=3, policy_from=40, revision=3)
-    assert named(types_pb2.JobOptions(policy_from=7, revision=7)) == {}, "alone they ask for nothing"
-    assert told.newer_than(replace(told, policy_from=39)), "the same change from two hosts: one of them holds on both"
+    assert told.with_changes(types_pb2.JobOptions(tau=3)) == Options(policy=3, tau=3)
+    assert named(types_pb2.JobOptions()) == {}
 
 
 def test_seeded__hosts_draw_alike_and_each_life_anew() -> None:
@@ -179,41 +174,34 @@ def test_check_change__names_what_is_fixed(before: Options, after: Options, mess
         check_change(before, after)
     assert str(caught.value) == message
     check_change(before, before)
-    heard = InForce(before, lambda options: None)
-    with pytest.raises(InvalidArgument, match=re.escape(message)):
-        heard.hear(replace(after, revision=1))
 
 
-def test_in_force__the_newest_wins_on_every_host() -> None:
-    """Two changes at once, heard in any order, end with the same one of them."""
-    told = [Options(incast=1, revision=1), Options(incast=2, revision=1), Options(early_percent=50, revision=1)]
-    for order in (told, told[::-1], [told[1], told[0], told[2]]):
-        applied: list[Options] = []
-        here = InForce(DEFAULTS, applied.append)
-        for options in order:
-            here.hear(options)
-        assert here.options == told[1] == applied[-1]
-        assert here.hear(DEFAULTS) == told[1], "an older set changes nothing"
+def test_in_force__two_sets_are_kept_and_each_has_its_ops() -> None:
+    """As the engine keeps two epochs: of an op that is not open yet, what the newest says holds if it is to."""
+    told: list[int] = []
+    here = InForce(DEFAULTS, lambda: told.append(1))
+    one, two = Options(tau=1), Options(tau=2)
+    here.take(one, 5, 0)
+    assert [here.at(op) for op in (0, 4, 5, 9)] == [DEFAULTS, DEFAULTS, one, one]
+    here.take(one, 7, 6)  # an epoch that changes other things
+    assert (here.options, here.start, here.at(6)) == (one, 5, one)
+    here.take(two, 3, 8)  # its op is past
+    assert (here.start, here.at(7), here.at(8)) == (8, one, two)
+    here.take(one, 8, 7)  # in the place of one under which no op was opened
+    assert (here.options, here.at(8), here.at(7)) == (one, one, one)
+    assert len(told) == 3
 
 
-def test_in_force__what_the_engine_refuses_is_not_in_force() -> None:
-    def refuse(options: Options) -> None:
-        raise InvalidArgument("no")
-
-    here = InForce(DEFAULTS, refuse)
-    with pytest.raises(InvalidArgument):
-        here.hear(Options(incast=3, revision=1))
-    assert here.options == DEFAULTS
-    with pytest.raises(InvalidArgument, match="algorithm = ring: allowed: tar: it cannot be changed"):
-        here.hear(Options(algorithm=2, revision=1))
-
-
-async def tune(daemon: Daemon, job: str = "job", **fields: Any) -> types_pb2.JobOptions:
+async def tuned(daemon: Daemon, job: str = "job", **fields: Any) -> admin_pb2.TuneResponse:
     request = admin_pb2.TuneRequest(job=job, options=types_pb2.JobOptions(**fields))
     async with local_channel(daemon.config.socket) as channel:
         stub: Any = admin_pb2_grpc.AdminServiceStub(channel)
         who = await proof(daemon.config.attach_socket)
-        return (await stub.Tune(request, timeout=HOSTS_SECONDS, metadata=who)).options
+        return await stub.Tune(request, timeout=HOSTS_SECONDS, metadata=who)
+
+
+async def tune(daemon: Daemon, job: str = "job", **fields: Any) -> types_pb2.JobOptions:
+    return (await tuned(daemon, job, **fields)).options
 
 
 async def refused(code: grpc.StatusCode, *words: str, daemon: Daemon, **fields: Any) -> None:
@@ -289,11 +277,11 @@ def test_tune__reaches_all_hosts_and_leaves_the_rest_alone(tmp_path: Path) -> No
         daemons = [await house.daemon() for _ in range(3)]
         await house.job(daemons, options=SAID)
         answer = from_proto(await tune(daemons[1], hadamard="HADAMARD_AUTO", t_c_ns=0))
-        wanted = Options(algorithm=2, hadamard=3, incast=2, t_b_ns=-1, t_c_ns=0, revision=1)
+        wanted = Options(algorithm=2, hadamard=3, incast=2, t_b_ns=-1, t_c_ns=0)
         assert answer == wanted
+        await eventually(lambda: all(in_force(daemon) == wanted for daemon in daemons), "all have heard that it holds")
         for daemon in daemons:
             assert engine(daemon).jobs[0].tuned == [wanted]
-            assert in_force(daemon) == wanted
 
     run(tmp_path, story)
 
@@ -338,7 +326,7 @@ def test_tune__a_host_that_was_away_hears_of_it_when_it_comes_back(tmp_path: Pat
         trainer = await house.trainer(back)
         answer = await trainer.join(2, 3, rendezvous=meeting, options=SAID)
         assert answer.options.incast == 1, "what it said at first is no contradiction to what holds since"
-        assert engine(back).jobs[0].config.options.incast == 1
+        assert engine(back).jobs[0].tuned[-1].incast == 1
         trainer = await house.trainer(back)
         with pytest.raises(grpc.aio.AioRpcError, match="incast differs: rank 2 says 0"):
             house.trainers[-2].hang_up()

@@ -113,13 +113,13 @@ async def stage(hosts: int = 8, options: Options = PROBE, timeout: float = LONG,
     states = (State.UP,) * hosts
     job.membership = Membership(7, hosts, 1000, tuple(every), states, 0, False, options, options)
     job.own, job.ready, job.sessions = every[own], True, dict.fromkeys(every[own].ranks)  # type: ignore[arg-type]
-    job.in_force = InForce(options, lambda new: None)
+    job.in_force = InForce(options)
 
     async def call(*args: Any) -> Any:
         raise AssertionError("nobody connects here")
 
     others = {host.index: host for host in every if host is not job.own}
-    job.links = Links(engine, call, "job", job.number, 7, job.own, job.in_force, others, 0, lambda: None)
+    job.links = Links(engine, call, "job", job.number, 7, job.own, others, 0, lambda: None)
     for link in job.links.values():
         link.state = State.UP
     ret = Stage(job, engine, timeout)

@@ -349,7 +349,7 @@ async def test_role__the_policy_in_force_at_the_op_decides(policy: int) -> None:
     async with stage() as s:
         in_force = s.job.in_force
         assert in_force is not None and s.controller is not None
-        in_force.hear(replace(PROBE, policy=policy, policy_from=2, revision=1))
+        in_force.take(replace(PROBE, policy=policy), 2, 0)
         for op_seq in (0, 1):
             assert has_role(s.job, s.engine)
             asked = await s.probes(2 * op_seq + 2)
@@ -359,7 +359,7 @@ async def test_role__the_policy_in_force_at_the_op_decides(policy: int) -> None:
             s.tell(EventKind.ACTIVATED, op_seq)
         await eventually(s.controller.task.done, "op 2 is under another policy")
         assert len(s.asked) == 4 and not has_role(s.job, s.engine)
-        in_force.hear(replace(PROBE, probes=3, policy_from=4, revision=2))
+        in_force.take(replace(PROBE, probes=3), 4, 2)
         s.tell(EventKind.ACTIVATED, 2)
         assert not has_role(s.job, s.engine), "op 3 is still under the other one"
         s.tell(EventKind.ACTIVATED, 3)
@@ -371,7 +371,7 @@ async def test_role__the_policy_in_force_at_the_op_decides(policy: int) -> None:
 async def test_role__q_changes_at_its_op() -> None:
     async with stage() as s:
         assert s.job.in_force is not None
-        s.job.in_force.hear(replace(PROBE, probes=5, policy_from=1, revision=1))
+        s.job.in_force.take(replace(PROBE, probes=5), 1, 0)
         assert len(await s.probes(2)) == 2
         s.tell(EventKind.ACTIVATED, 0)
         assert len(await s.probes(7)) == 7

@@ -61,7 +61,6 @@ def impersonations(job: Any, fellow: Any) -> Iterator[tuple[str, Any, str]]:
     seal = types_pb2.SealOffer(suite=b"aes-128-gcm", secret=bytes(32))
     renews = dict(to_index=0, connection_ids=[77], seal=seal, renew=True)
     yield "Connect", peer_pb2.ConnectRequest(**lives, caller=told, **renews), "PERMISSION_DENIED"
-    yield "ApplyOptions", peer_pb2.ApplyOptionsRequest(**lives, options=types_pb2.JobOptions(revision=9)), "PERMISSION"
     yield "Probe", peer_pb2.ProbeRequest(**lives, op_seq=0, rank=0), "PERMISSION_DENIED"
     yield "Activate", peer_pb2.ActivateRequest(**lives, op_seq=0), "PERMISSION_DENIED"
     yield "Hear", peer_pb2.HearRequest(**lives, host_index=1), "PERMISSION_DENIED"

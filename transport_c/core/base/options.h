@@ -19,8 +19,8 @@ enum {
     /* generated: end */
 };
 
-/* How a job behaves, the same on all hosts. All zero is the default of everything. ut_engine_job_tune changes what may
- * change while the job runs, from the next op on. */
+/* How a job behaves, the same on all hosts. All zero is the default of everything. What may change while the job runs
+ * changes with an epoch, from its first op on (core/epoch/epoch.h). */
 typedef struct ut_job_options {
     /* generated: ut_job_options (schema/) */
     uint8_t algorithm;  /* schedule of the ops: enum ut_algorithm; 0: TAR */
@@ -41,8 +41,6 @@ typedef struct ut_job_options {
     uint32_t probes;
     /* Seed of the draws of the policies majority, probe and seeded; 0: one made from the job's generation. */
     uint64_t policy_seed;
-    /* Number of the op from which the options that change with an op hold; before it, those of before. */
-    uint64_t policy_from;
     uint8_t timer_start; /* when t_b begins to run, in best effort: enum ut_timer_start; 0: RENDEZVOUS */
     /* Coded jobs: children of each parent that may be late; in a star all ranks are the children; 0: none. */
     uint8_t stragglers;

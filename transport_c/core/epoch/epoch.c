@@ -32,6 +32,23 @@ static bool is_possible(const ut_epochs *e, const ut_epoch *given)
            !(given->members & ~whole->members) && given->world == whole->world && ranks;
 }
 
+void ut_epochs_keep_fixed(const ut_epochs *e, ut_epoch *given)
+{
+    const ut_job_options *began = &e->whole.options;
+    static const ut_job_options unsaid;
+    ut_job_options *o = &given->options;
+    if (memcmp(o, &unsaid, sizeof unsaid) == 0)
+        *o = *began;
+    o->algorithm = began->algorithm;
+    o->policy_seed = began->policy_seed;
+    o->stragglers = began->stragglers;
+    o->children = began->children;
+    o->code = began->code;
+    o->exact = began->exact;
+    o->split = began->split;
+    o->deterministic = began->deterministic;
+}
+
 int ut_epochs_take(ut_epochs *e, const ut_epoch *given, uint64_t next_open)
 {
     if (!is_possible(e, given))
@@ -45,6 +62,7 @@ int ut_epochs_take(ut_epochs *e, const ut_epoch *given, uint64_t next_open)
         e->before = e->newest;
     e->newest = *given;
     e->newest.from = from;
+    ut_epochs_keep_fixed(e, &e->newest);
     memcpy(e->newest.ranks_of, e->whole.ranks_of, sizeof e->newest.ranks_of);
     e->held_until = 0;
     assert(e->before.number < e->newest.number);

@@ -12,11 +12,12 @@
 #ifndef UT_EPOCH_H
 #define UT_EPOCH_H
 
-#include "core/base/ut.h"
+#include "core/base/options.h"
 
 enum { UT_EPOCH_OPTIONS = 4 };
 
-/* What else is agreed on: places in ut_epoch.option. Each is a number from 0 to the `most` that the job gave. */
+/* What else is agreed on, by what hosts measure: places in ut_epoch.option. Each is a number from 0 to the `most` that
+ * the job gave. */
 enum ut_epoch_option {
     UT_EPOCH_CODEC, /* how contributions travel: enum ut_codec_id */
 };
@@ -28,6 +29,7 @@ typedef struct ut_epoch {
     uint64_t from;            /* op_seq from which it holds */
     uint64_t members, owners; /* masks of slots; owners are members that own a shard */
     uint16_t option[UT_EPOCH_OPTIONS];
+    ut_job_options options;         /* as people ask for them: ut_epochs_keep_fixed */
     uint32_t world;                 /* ranks of the job */
     uint8_t ranks_of[UT_HOSTS_MAX]; /* on each host, member or not; all 0: as the job says */
 } ut_epoch;
@@ -36,6 +38,7 @@ typedef struct ut_epochs {
     ut_epoch whole;          /* number 0 and id 0: all hosts, no option. Ops that need every host run under it */
     ut_epoch before, newest; /* the two newest */
     uint16_t most[UT_EPOCH_OPTIONS]; /* the largest value of each option */
+    uint64_t on_paths;               /* number of the epoch whose options the paths have */
     uint64_t held_from;              /* ops from this one on are not opened ...; UINT64_MAX: there is no hold */
     ut_ns held_until;                /* ... before then */
 } ut_epochs;
@@ -48,6 +51,9 @@ void ut_epochs_init(ut_epochs *e, const ut_epoch *first, const uint16_t most[UT_
  * UT_ERR_SEQUENCE, and nothing is changed: |given| is neither newer than the newest nor the newest again.
  * UT_ERR_ARGUMENT: it cannot be one of this job. */
 int ut_epochs_take(ut_epochs *e, const ut_epoch *given, uint64_t next_open);
+/* Takes over into |given| what a running job cannot change of the options that it began with; of options that are all
+ * 0, everything. */
+void ut_epochs_keep_fixed(const ut_epochs *e, ut_epoch *given);
 /* Returns what holds in op |op_seq|, as far as this host knows. */
 static inline const ut_epoch *ut_epoch_at(const ut_epochs *e, uint64_t op_seq)
 {

@@ -186,31 +186,6 @@ uint32_t ut_engine_world(const ut_engine *e, uint32_t job)
     return j ? j->world : 0;
 }
 
-int ut_engine_job_tune(ut_engine *e, uint32_t job, const ut_job_options *options)
-{
-    ut_job *j = job_of(e, job);
-    if (!j)
-        return UT_ERR_UNKNOWN;
-    ut_job_options before = j->config.options, next = *options;
-    next.algorithm = before.algorithm;
-    next.deterministic = before.deterministic;
-    next.stragglers = before.stragglers;
-    next.children = before.children;
-    next.code = before.code;
-    next.exact = before.exact;
-    if (!ut_job_options_valid(&next, j->config.hosts, j->world) ||
-        ut_intake_of(&next) != (j->partial ? j->partial->intake : NULL))
-        return UT_ERR_ARGUMENT;
-    j->config.options = next;
-    if (j->partial)
-        ut_policy_tune(j, &before);
-    for (uint32_t h = 0; h < j->config.hosts; h++)
-        if (j->conn[h].state == UT_CONN_UP)
-            ut_cc_tune(&j->conn[h].cc, options->congestion, options->delay_target_ns);
-    j->incast.stale = true;
-    return UT_OK;
-}
-
 void ut_engine_job_remove(ut_engine *e, uint32_t job, ut_ns now)
 {
     ut_job *j = job_of(e, job);
@@ -287,8 +262,9 @@ int ut_engine_peer_connect(ut_engine *e, uint32_t job, uint32_t host, const ut_a
     ut_op_host_back(e->job[job], host, now);
     e->job[job]->back |= e->job[job]->awaited & ut_bit(host);
     const ut_job_config *config = &e->job[job]->config;
-    ut_cc_start(&c->cc, config->options.congestion, config->options.delay_target_ns, config->packet_bytes,
-                config->hosts - 1, e->config.receive_buffer / 2);
+    const ut_job_options *options = ut_job_options_now(e->job[job]);
+    ut_cc_start(&c->cc, options->congestion, options->delay_target_ns, config->packet_bytes, config->hosts - 1,
+                e->config.receive_buffer / 2);
     members_changed(e->job[job]);
     e->stats.progress++;
     return UT_OK;

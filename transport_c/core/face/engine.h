@@ -82,9 +82,8 @@ int ut_engine_job_add(ut_engine *engine, uint32_t job, const ut_job_config *conf
 uint32_t ut_engine_hosts(const ut_engine *engine, uint32_t job);
 /* Number of ranks of the job; 0 if there is no such job. */
 uint32_t ut_engine_world(const ut_engine *engine, uint32_t job);
-/* Changes the options that may change while the job runs. UT_ERR_ARGUMENT, and nothing is changed, if a value is out of
- * range. */
-int ut_engine_job_tune(ut_engine *engine, uint32_t job, const ut_job_options *options);
+/* Whether an epoch of the job may have these options: UT_OK, else UT_ERR_ARGUMENT. */
+int ut_engine_options_fit(const ut_engine *engine, uint32_t job, const ut_job_options *options);
 /* Fails the ops that are open and forgets the connections. Afterwards the job's memory is the caller's again. */
 void ut_engine_job_remove(ut_engine *engine, uint32_t job, ut_ns now);
 

@@ -10,12 +10,30 @@ static ut_job *job_of(const ut_engine *e, uint32_t job)
     return job < UT_JOBS_MAX ? e->job[job] : NULL;
 }
 
+static bool fit(const ut_job *j, const ut_job_options *asked)
+{
+    ut_epoch e = {.options = *asked};
+    ut_epochs_keep_fixed(&j->epochs, &e);
+    return ut_job_options_valid(&e.options, j->config.hosts, j->world) &&
+           ut_job_options_follow(&j->config.options, &e.options);
+}
+
+int ut_engine_options_fit(const ut_engine *e, uint32_t job, const ut_job_options *options)
+{
+    const ut_job *j = job_of(e, job);
+    return !j ? UT_ERR_UNKNOWN : fit(j, options) ? UT_OK : UT_ERR_ARGUMENT;
+}
+
 int ut_engine_epoch(ut_engine *e, uint32_t job, const ut_epoch *epoch, ut_ns now)
 {
     ut_job *j = job_of(e, job);
-    int error = j ? ut_epochs_take(&j->epochs, epoch, j->next_open) : UT_ERR_UNKNOWN;
-    if (!error && ut_job_hold_over(j, now))
-        ut_partial_members_changed(j);
+    int error = !j                         ? UT_ERR_UNKNOWN
+                : !fit(j, &epoch->options) ? UT_ERR_ARGUMENT
+                                           : ut_epochs_take(&j->epochs, epoch, j->next_open);
+    if (!error) {
+        ut_job_hold_over(j, now);
+        ut_partial_members_changed(j); /* what waits may start by another policy */
+    }
     e->stats.progress++;
     return error;
 }

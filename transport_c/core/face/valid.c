@@ -48,6 +48,12 @@ bool ut_job_options_valid(const ut_job_options *o, uint32_t hosts, uint32_t worl
            o->timer_start < UT_TIMER_END && o->split < UT_SPLIT_END;
 }
 
+bool ut_job_options_follow(const ut_job_options *began, const ut_job_options *o)
+{
+    return (o->policy > UT_POLICY_NONE) == (began->policy > UT_POLICY_NONE) &&
+           (o->policy == UT_POLICY_CODED) == (began->policy == UT_POLICY_CODED);
+}
+
 /* Every host has a rank at least: where the world has as many ranks as hosts, each has exactly one, and what is laid
  * out by host is laid out by rank. */
 static bool ranks_valid(const ut_job_config *c)

@@ -121,11 +121,11 @@ void ut_job_init(ut_job *j, uint32_t number, const ut_job_config *config, const 
     j->config = *config;
     j->world = ut_world_of(config);
     ut_timing_init(&j->timing, config->hosts, config->self);
-    ut_job_incast_init(j);
     ut_tokens_init(&j->tokens, config->rate_bytes_per_s);
     j->next_open = j->rx_floor = config->first_op_seq;
     j->codec = &ut_codec_hadamard;
     ut_job_epochs_init(j);
+    ut_job_incast_init(j);
     j->account.host = host;
     j->account.conn = j->conn;
     j->account.job = number;

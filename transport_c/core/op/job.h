@@ -88,6 +88,12 @@ static inline unsigned ut_job_algorithm(const ut_job *j)
     return ut_options_algorithm(&j->config.options);
 }
 
+/* The options that hold in the next op. */
+static inline const ut_job_options *ut_job_options_now(const ut_job *j)
+{
+    return &ut_epoch_at(&j->epochs, j->next_open)->options;
+}
+
 /* Full packets that are kept of each peer if they come before their op is open here. */
 static inline uint32_t ut_job_keeps(const ut_job *j)
 {

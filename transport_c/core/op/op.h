@@ -108,6 +108,8 @@ static inline void ut_op_next_step(ut_op *op)
 enum { UT_ADAPTIVE_MAX_S = 30 }; /* an adaptive deadline is put off no further, unless the caller says so */
 /* A local rank's call: what it says of the deadline. */
 void ut_op_time_call(const ut_job *j, ut_op *op, const ut_submission *s, bool first);
+/* The op opens: where its epoch came since the call, the options of that bound the op. */
+void ut_op_time_epoch(const ut_job *j, ut_op *op);
 void ut_op_time_gather(const ut_job *j, ut_op *op); /* and so, how long the others of this host are waited for */
 void ut_op_time_open(ut_job *j, ut_op *op, ut_ns now);
 /* Another host was heard to have called the op, which runs here; or, not |called|, it has gone. */

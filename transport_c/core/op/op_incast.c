@@ -6,7 +6,8 @@
 
 uint8_t ut_job_incast_own(const ut_job *j)
 {
-    return j->config.options.incast ? j->config.options.incast : j->incast.dynamic;
+    uint8_t asked = ut_job_options_now(j)->incast;
+    return asked ? asked : j->incast.dynamic;
 }
 
 void ut_job_incast_init(ut_job *j)

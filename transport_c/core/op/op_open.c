@@ -233,8 +233,10 @@ void ut_op_open_on(ut_job *j, ut_op *op, ut_ns now)
 void ut_op_open(ut_job *j, ut_op *op, ut_ns now)
 {
     assert(op->state == UT_OP_GATHERING || op->state == UT_OP_OPENING);
-    if (op->state == UT_OP_GATHERING)
+    if (op->state == UT_OP_GATHERING) {
         ut_op_epoch_take(j, op);
+        ut_op_time_epoch(j, op);
+    }
     op->state = UT_OP_OPENING;
     j->next_open = UT_MAX2(j->next_open, op->seq + 1);
     ut_op_restart(op);

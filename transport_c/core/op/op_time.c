@@ -10,14 +10,27 @@
 /* A host that waits asks every 50 ms at least, and is answered. */
 enum { HEARD_NS = 2 * UT_STATE_GAP_MAX_NS };
 
+/* What others take says nothing of how long another collective should. */
+static void learn(const ut_job *j, ut_op *op, const ut_epoch *epoch)
+{
+    ut_times times = {0};
+    if (op->what.collective == UT_ALLREDUCE)
+        ut_timing_in_force(&j->timing, &epoch->options, op->what.timed, &times);
+    op->time.learnt = times;
+    op->time.alone = times.t_b;
+    op->time.epoch = epoch->number;
+}
+
+static bool is_bound(ut_ns t_b)
+{
+    return t_b != 0 && t_b != UT_NEVER;
+}
+
 void ut_op_time_call(const ut_job *j, ut_op *op, const ut_submission *s, bool first)
 {
     if (first) {
-        op->time.learnt = (ut_times){0};
-        if (op->what.collective == UT_ALLREDUCE) /* what others take says nothing of how long one should */
-            ut_timing_in_force(&j->timing, &j->config.options, op->what.timed, &op->time.learnt);
-        op->time.alone = op->time.learnt.t_b;
-        op->time.adaptive = op->what.mode == UT_BOUNDED && op->time.learnt.t_b != 0 && op->time.learnt.t_b != UT_NEVER;
+        learn(j, op, ut_epoch_at(&j->epochs, op->seq));
+        op->time.adaptive = op->what.mode == UT_BOUNDED && is_bound(op->time.learnt.t_b);
         op->time.latest = UT_NEVER;
     }
     bool none = s->deadline_ns == UT_NEVER;
@@ -27,6 +40,15 @@ void ut_op_time_call(const ut_job *j, ut_op *op, const ut_submission *s, bool fi
     op->time.deadline = op->time.latest;
     if (op->time.adaptive)
         op->time.deadline = UT_MIN2(op->time.latest, op->time.start + ut_adaptive_deadline(op->time.learnt.t_b));
+}
+
+void ut_op_time_epoch(const ut_job *j, ut_op *op)
+{
+    const ut_epoch *epoch = ut_epoch_at(&j->epochs, op->seq);
+    if (op->time.epoch == epoch->number)
+        return;
+    learn(j, op, epoch);
+    op->time.adaptive = op->time.adaptive && is_bound(op->time.learnt.t_b);
 }
 
 /* What a stage takes at most where no path is in trouble for long: its shards one after the other, at the least window
@@ -128,12 +150,12 @@ void ut_op_time_open(ut_job *j, ut_op *op, ut_ns now)
     op->time.stage_last[0] = op->time.stage_last[1] = 0;
     op->time.bounded_by_t_b = known && t->t_b != UT_NEVER;
     op->time.repairs = !known || (!op->time.bounded_by_t_b && op->time.deadline == UT_NEVER);
-    uint32_t percent = j->config.options.early_percent ? j->config.options.early_percent : UT_EARLY_PERCENT;
+    uint32_t percent = op->epoch.options.early_percent ? op->epoch.options.early_percent : UT_EARLY_PERCENT;
     for (unsigned stage = 0; stage < 2; stage++) {
         bool expected = t->t_c[stage] != 0 && t->t_c[stage] != UT_NEVER;
         op->time.early_wait[stage] = known && expected ? ut_early_wait(t->t_c[stage], percent) : 0;
     }
-    bool local = j->config.options.timer_start == UT_TIMER_LOCAL;
+    bool local = op->epoch.options.timer_start == UT_TIMER_LOCAL;
     op->time.clock = local || j->gathering->starts_together ? now : UT_NEVER;
     share_bounds(j);
     op->time.look_at = op->time.bounded_by_t_b ? now + UT_MAX2(t->t_b, (ut_ns)HEARD_NS) : UT_NEVER;

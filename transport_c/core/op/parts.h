@@ -41,6 +41,7 @@ typedef struct ut_op_time {
     ut_ns stage_at[2];         /* when each stage ended */
     uint8_t stage_end[2];      /* enum ut_stage_end */
     ut_times learnt;           /* t_B and t_C in force */
+    uint64_t epoch;            /* by whose options: its number */
     ut_ns alone;               /* t_B as it would be in force if no other op were under way; 0: not known */
     ut_ns stage_last[2];       /* when the newest packet of each stage came; 0 for none */
     ut_ns early_wait[2];       /* how long to wait after that packet before an early end; 0: no early end */

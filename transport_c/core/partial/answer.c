@@ -8,7 +8,7 @@
 
 ut_receipt ut_answer_brief(const ut_job *j, const ut_submission *x, uint32_t status, int error)
 {
-    uint8_t eta = j->config.options.eta;
+    uint8_t eta = ut_job_options_now(j)->eta;
     return (ut_receipt){.op_seq = j->next_open,
                         .status = status,
                         .error = error,

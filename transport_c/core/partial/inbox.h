@@ -43,7 +43,7 @@ typedef struct ut_inbox {
     ut_gift in_op;    /* the gift that is in the op which is open here */
 } ut_inbox;
 
-/* What may change while a job runs, at an op that all hosts know. */
+/* Which op starts when, by the options of its epoch. */
 typedef struct ut_policy_set {
     uint8_t policy, tau;
     uint32_t quorum, probes;
@@ -63,7 +63,6 @@ typedef struct ut_partial {
     ut_ns due_at;            /* since when it is due */
     uint64_t told_seq;       /* op of the newest UT_EVENT_READY */
     uint16_t told_ready;     /* the ranks that it named */
-    ut_policy_set before;    /* in force below options.policy_from */
     uint16_t present_of[64]; /* per host: local ranks whose trainer has not left, as far as this host knows */
     ut_inbox rank[UT_LOCAL_MAX];
 } ut_partial;

@@ -146,7 +146,7 @@ static void tell(const ut_job *j, const ut_op *op, ut_record *r)
 
 static void account(const ut_job *j, const ut_op *op, ut_receipt *r)
 {
-    uint8_t eta = j->config.options.eta;
+    uint8_t eta = op->epoch.options.eta;
     r->policy = op->partial->policy;
     r->initiator = op->partial->initiator;
     r->waited_ns = op->partial->waited;

@@ -115,8 +115,6 @@ void ut_inboxes_close(ut_job *j, ut_ns now);
  * the one in which it was told. */
 uint64_t ut_activation_children(uint32_t hosts, uint32_t self, uint32_t from);
 ut_policy_set ut_policy_of(const ut_job *j, uint64_t seq);
-/* The job's options have changed; until now they were |before|. */
-void ut_policy_tune(ut_job *j, const ut_job_options *before);
 
 /* activate.c */
 /* Ops below |seq| have no part in this host any more. */

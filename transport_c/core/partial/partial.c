@@ -133,13 +133,11 @@ const ut_intake ut_intake_partial = {.gathering = &ut_gathering_partial,
 
 void ut_partial_init(ut_job *j, ut_partial *p, ut_op_partial *of_op, const ut_intake *intake, void *own)
 {
-    const ut_job_options *o = &j->config.options;
     j->partial = p;
     p->intake = intake;
     p->own = own;
     for (unsigned k = 0; k < UT_OPS_MAX; k++)
         j->op[k].partial = &of_op[k];
-    p->before = (ut_policy_set){o->policy, o->tau, o->quorum, o->probes};
     p->look_at = UT_NEVER;
     p->told_seq = p->due_seq = UINT64_MAX;
     memset(p->present_of, 0xff, sizeof p->present_of);

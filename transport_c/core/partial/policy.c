@@ -1,29 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The options of a partial job as they are in force for an op, and the tree along which hosts tell that one has
+ * The policy by which an op starts, of the options of its epoch, and the tree along which hosts tell that one has
  * started.
  */
 #include "core/partial/part.h"
 
 ut_policy_set ut_policy_of(const ut_job *j, uint64_t seq)
 {
-    const ut_job_options *o = &j->config.options;
+    const ut_job_options *o = &ut_epoch_at(&j->epochs, seq)->options;
     ut_policy_set set = {o->policy, o->tau, o->quorum, o->probes};
-    if (seq < o->policy_from)
-        set = j->partial->before;
     set.tau = set.tau ? set.tau : UT_TAU;
     if (set.policy == UT_POLICY_MAJORITY)
         set.probes = 1;
     set.probes = UT_MIN2(set.probes ? set.probes : UT_PROBES, j->world);
     set.quorum = set.quorum ? set.quorum : (j->world + 1) / 2;
     return set;
-}
-
-void ut_policy_tune(ut_job *j, const ut_job_options *before)
-{
-    if (before->policy_from <= j->next_open) /* else what was to come never came into force */
-        j->partial->before = (ut_policy_set){before->policy, before->tau, before->quorum, before->probes};
-    j->partial->stale = true;
 }
 
 uint64_t ut_activation_children(uint32_t hosts, uint32_t self, uint32_t from)

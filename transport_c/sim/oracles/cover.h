@@ -25,7 +25,7 @@
     X(owner_gone) X(owner_back) X(hostile) X(lie) X(path_renewed) X(honest_whole) X(many_hosts) X(told_in_turn) \
     X(sealed) X(sealed_by_library) X(keys_changed) X(secrets_changed) X(lie_sealed) \
     X(epoch) X(epoch_held) X(epoch_late) X(epoch_apart) X(epoch_alike) X(epoch_untold) X(epoch_without_live) \
-    X(epoch_quick) X(epoch_hold_in_vain) X(epoch_none)
+    X(epoch_options) X(epoch_quick) X(epoch_hold_in_vain) X(epoch_none)
 /* clang-format on */
 /* Of worlds with partial jobs. */
 /* clang-format off */

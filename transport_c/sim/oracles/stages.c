@@ -4,6 +4,7 @@
  *   be lost
  */
 #include "sim/oracles/oracles.h"
+#include "sim/world/epochs.h"
 
 #include "core/op/deadline.h"
 
@@ -24,7 +25,12 @@ void sim_check_stages(sim_world *w, const sim_rank *rank, const sim_ask *ask, co
     const sim_plan *p = &w->plan;
     const sim_job_plan *j = &p->job[rank->job];
     bool best_effort = ask->as.mode == UT_BEST_EFFORT, t_b_ends = best_effort && r->t_b_us;
-    bool off = j->options.t_b_ns == UT_NEVER; /* then it ends when nobody sends any more */
+    const ut_job_options *options = sim_options_at(w, rank->job, r->self, r->op_seq);
+    bool off = options->t_b_ns == UT_NEVER; /* then it ends when nobody sends any more */
+    bool told = options->t_b_ns && !off && ask->as.collective == UT_ALLREDUCE && r->t_b_us; /* else it was not begun */
+    const uint64_t t_b_us = (options->t_b_ns + UT_US - 1) / UT_US;
+    if (told && !sim_is_partial(j) && (best_effort ? r->t_b_us < t_b_us : r->t_b_us != t_b_us))
+        FAIL("O8 stages", "t_B is %u us, and %" PRIu64 " us by the options of its epoch", r->t_b_us, t_b_us);
     bool direct = sim_algorithm(j) == UT_TAR; /* elsewhere a tail waits for other hosts, too */
     for (unsigned stage = 0; stage < 2 && r->status != UT_FAILED; stage++) {
         if (r->stage_end[stage] == UT_END_EARLY &&
@@ -33,11 +39,11 @@ void sim_check_stages(sim_world *w, const sim_rank *rank, const sim_ask *ask, co
         w->cover[SIM_ended_early] += r->stage_end[stage] == UT_END_EARLY;
         w->cover[SIM_ended_by_t_b] += t_b_ends && r->stage_end[stage] == UT_END_DEADLINE;
     }
-    w->cover[j->options.t_b_ns ? SIM_t_b_by_hand : SIM_t_b_measured] += r->t_b_us != 0;
+    w->cover[options->t_b_ns ? SIM_t_b_by_hand : SIM_t_b_measured] += r->t_b_us != 0;
     w->cover[SIM_adaptive_deadline] += ask->as.mode == UT_BOUNDED && ask->deadline == UT_NEVER && r->t_b_us != 0;
     /* A host serves its engine late by as much as it takes to wake up, to look at what came, and to send. */
     ut_ns slack = 10 * UT_MS + 8 * p->wake_max + 4 * (p->receive_real / 100 + 1000) * p->packet_cost;
-    bool local = j->options.timer_start == UT_TIMER_LOCAL;
+    bool local = options->timer_start == UT_TIMER_LOCAL;
     ut_ns t_b = r->t_b_us * UT_US, bound = (local ? 2 * t_b : t_b + ut_adaptive_deadline(t_b)) + slack;
     bool bounded = t_b_ends && j->local[r->self] == 1 && !late && !stood_still(w, rank->host);
     if (bounded && r->elapsed_ns > bound)

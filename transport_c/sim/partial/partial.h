@@ -75,10 +75,7 @@ typedef struct sim_part {
     uint64_t next[SIM_HOSTS]; /* op that comes next there */
     sim_prober prober[SIM_HOSTS];
     uint32_t last_controller;
-    bool changed;
-    uint64_t change_from;
-    bool tuned[SIM_HOSTS]; /* in time for the change */
-    bool thinned;          /* some receipt told that not all hosts owned a shard */
+    bool thinned; /* some receipt told that not all hosts owned a shard */
 } sim_part;
 
 /* A message among daemons about probes. */
@@ -124,7 +121,6 @@ bool sim_gift_read(const sim_gift_code *code, const sim_part_op *op, uint64_t fr
 /* partial_op.c */
 sim_part_op *sim_part_op_of(sim_world *w, uint32_t job, uint64_t op_seq);
 bool sim_part_arrived(const sim_rank *r, uint32_t number, uint64_t op_seq); /* what is to start an op, not just in it */
-const ut_job_options *sim_part_options(const sim_world *w, uint32_t job, uint64_t op_seq);
 uint32_t sim_part_picks(const ut_job_options *options, uint32_t world);
 
 /* partial_trainer.c */
@@ -143,8 +139,9 @@ void sim_part_free(sim_job *job);
 /* partial_watch.c */
 void sim_part_event(sim_world *w, sim_host *h, const ut_event *event);
 void sim_part_words(sim_world *w, sim_rank *r); /* what the rings' words let go of is spoilt */
+/* Draws what may change of a policy and its numbers. */
+void sim_plan_draw_policy(ut_job_options *o, uint32_t ranks, sim_rng *rng);
 void sim_part_change_due(sim_world *w, uint32_t job);
-void sim_part_tune(sim_world *w, const sim_event *event);
 void sim_part_opens(sim_world *w, const sim_host *h, uint32_t job, uint64_t seq);
 void sim_part_start(sim_world *w, sim_host *h, uint32_t job); /* the daemon has begun to serve the job */
 

@@ -288,10 +288,8 @@ static void check_owners(view *v)
 static void check_policy(view *v, const ut_submission *e)
 {
     const ut_receipt *r = v->r;
-    const sim_part *part = v->job->part;
-    bool heard = !part->changed || part->tuned[v->self];
-    const ut_job_options *options = sim_part_options(v->w, v->rank->job, r->op_seq);
-    if (heard && r->policy != options->policy)
+    const ut_job_options *options = sim_options_at(v->w, v->rank->job, v->self, r->op_seq);
+    if (r->policy != options->policy)
         FAIL("O14 policy", "went by policy %u, %u was in force", r->policy, options->policy);
     if (r->op_seq < e->wanted || v->rank->completions->results < r->op_seq + 1)
         FAIL("O13 slots", "answers a call for op_seq %" PRIu64 "; the ring says that %" PRIu64 " have ended", e->wanted,

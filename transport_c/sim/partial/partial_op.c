@@ -36,13 +36,6 @@ bool sim_part_arrived(const sim_rank *r, uint32_t number, uint64_t op_seq)
     return (gift->arrived >= op_seq || asked) && (!gift->sticky || gift->takes <= 1);
 }
 
-const ut_job_options *sim_part_options(const sim_world *w, uint32_t job, uint64_t op_seq)
-{
-    const sim_part *part = w->job[job].part;
-    const sim_job_plan *j = &w->plan.job[job];
-    return part->changed && op_seq >= part->change_from ? &j->part.change.options : &j->options;
-}
-
 uint32_t sim_part_picks(const ut_job_options *options, uint32_t world)
 {
     if (options->policy == UT_POLICY_MAJORITY)

@@ -24,13 +24,12 @@ static void draw_trainers(const sim_plan *p, sim_job_plan *j, uint32_t ranks, si
             j->part.late[k] = k * UT_MS;
 }
 
-static void draw_policy(ut_job_options *o, uint32_t ranks, sim_rng *rng)
+void sim_plan_draw_policy(ut_job_options *o, uint32_t ranks, sim_rng *rng)
 {
     o->policy = (uint8_t)sim_between(rng, UT_POLICY_FULL, UT_POLICY_SEEDED);
     o->tau = (uint8_t)(sim_chance(rng, 500000) ? 0 : 1 + sim_below(rng, 4));
     o->quorum = (uint32_t)(sim_chance(rng, 300000) ? 0 : 1 + sim_below(rng, ranks));
     o->probes = (uint32_t)(sim_chance(rng, 300000) ? 0 : 1 + sim_below(rng, ranks));
-    o->policy_seed = sim_next(rng);
 }
 
 enum { GROUPS_MOST = 10 /* of ranks, for which elements take turns: then most slots tell of all */ };
@@ -76,13 +75,12 @@ static void make_partial(sim_plan *p, sim_job_plan *j, sim_rng *rng)
     j->options.algorithm = 0;
     j->options.hadamard = j->hadamard_then = 0;
     j->hadamard_at = 0;
-    draw_policy(&j->options, ranks, rng);
+    sim_plan_draw_policy(&j->options, ranks, rng);
+    j->options.policy_seed = sim_next(rng);
     draw_trainers(p, j, ranks, rng);
     if (sim_chance(rng, 200000)) {
-        part->change = (sim_part_change){
-            .at = sim_octaves(rng, UT_MS, 50 * UT_MS), .ahead = 1 + (uint32_t)sim_below(rng, 6), .options = j->options};
-        draw_policy(&part->change.options, ranks, rng);
-        part->change.options.policy_seed = j->options.policy_seed; /* no part of what may change */
+        part->change = (sim_part_change){.at = sim_octaves(rng, UT_MS, 50 * UT_MS), .options = j->options};
+        sim_plan_draw_policy(&part->change.options, ranks, rng);
     }
     if (!p->faultless) {
         part->probe_lost = sim_chance(rng, 400000) ? (uint32_t)sim_octaves(rng, 1000, 300000) : 0;

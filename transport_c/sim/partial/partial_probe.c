@@ -6,6 +6,7 @@
  * late or as lies, controllers die, and two may act at once: only the core's word on what was started counts.
  */
 #include "sim/partial/partial.h"
+#include "sim/world/epochs.h"
 
 #include <stdlib.h>
 
@@ -41,9 +42,9 @@ static void tell(sim_world *w, const sim_host *from, uint32_t host, uint32_t job
     w->cover[SIM_PART_probe_twice] += twice;
 }
 
-static bool by_probe(const sim_world *w, uint32_t job, uint64_t op_seq)
+static bool by_probe(const sim_world *w, uint32_t job, uint32_t self, uint64_t op_seq)
 {
-    return sim_part_options(w, job, op_seq)->policy == UT_POLICY_PROBE;
+    return sim_options_at(w, job, self, op_seq)->policy == UT_POLICY_PROBE;
 }
 
 /* The first live host; and for a while perhaps the second, which believes that the first is gone. */
@@ -62,7 +63,7 @@ static void begin_round(sim_world *w, sim_host *h, uint32_t job)
     uint32_t self = w->job[job].index_of[h->index], world = w->job[job].ranks, pick[SIM_RANKS];
     sim_prober *c = &part->prober[self];
     uint64_t op_seq = UT_MAX2(part->next[self], w->plan.job[job].base);
-    if (!is_controller(w, h, job) || !by_probe(w, job, op_seq))
+    if (!is_controller(w, h, job) || !by_probe(w, job, self, op_seq))
         return;
     if (self != part->last_controller)
         w->cover[self && w->host[w->plan.job[job].host[0]].alive ? SIM_PART_two_controllers
@@ -71,7 +72,7 @@ static void begin_round(sim_world *w, sim_host *h, uint32_t job)
     c->round++;
     c->won = false;
     c->op_seq = op_seq;
-    uint32_t q = sim_part_picks(sim_part_options(w, job, op_seq), world), asked = 0;
+    uint32_t q = sim_part_picks(sim_options_at(w, job, self, op_seq), world), asked = 0;
     ut_picks(sim_mix(w->seed ^ c->round), op_seq, world, world, pick);
     for (uint32_t i = 0; i < world && asked < q; i++) {
         const sim_rank *r = &w->job[job].rank[pick[i]];

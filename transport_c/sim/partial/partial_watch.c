@@ -11,6 +11,7 @@
  * The bytes of the results are held against the same table in partial_check.c.
  */
 #include "sim/partial/partial.h"
+#include "sim/world/epochs.h"
 
 #include <stdlib.h>
 
@@ -72,7 +73,7 @@ static bool taken_back(const sim_rank *r)
 static void leave_out(sim_world *w, sim_host *h, const ut_event *event, sim_part_op *op, sim_rank *r, bool own)
 {
     sim_giver *g = r->giver;
-    const ut_job_options *options = sim_part_options(w, event->job, event->op_seq);
+    const ut_job_options *options = sim_options_at(w, event->job, w->job[event->job].index_of[h->index], event->op_seq);
     const sim_part_plan *p = sim_part_plan_of(w, r);
     uint32_t tau = options->tau ? options->tau : 8;
     op->gift[r->index] = 0;
@@ -136,7 +137,7 @@ static bool may_start(sim_world *w, const sim_host *h, uint32_t job, const ut_jo
 
 static void check_initiator(sim_world *w, sim_host *h, const ut_event *event, sim_part_op *op, uint32_t self)
 {
-    const ut_job_options *options = sim_part_options(w, event->job, event->op_seq);
+    const ut_job_options *options = sim_options_at(w, event->job, self, event->op_seq);
     sim_job *job = &w->job[event->job];
     uint64_t arrived = 0, attached = 0;
     for (uint32_t k = 0; k < job->ranks; k++) {
@@ -147,9 +148,8 @@ static void check_initiator(sim_world *w, sim_host *h, const ut_event *event, si
             arrived |= sim_bit(k);
     }
     w->cover[SIM_PART_full + options->policy - UT_POLICY_FULL]++;
-    for (uint32_t i = 0; i < job->plan->hosts; i++)
-        if (job->part->changed && !job->part->tuned[i])
-            return; /* it has not heard of the change in time */
+    if (options->policy != UT_POLICY_PROBE && job->part->prober[self].told == event->op_seq + 1)
+        return; /* to the controller another epoch was handed, in which it is to choose */
     switch (options->policy) {
     case UT_POLICY_FULL:
         if (arrived != attached)
@@ -187,7 +187,8 @@ static void started(sim_world *w, sim_host *h, const ut_event *event)
     sim_job *job = &w->job[event->job];
     uint32_t self = job->index_of[h->index];
     sim_part_op *op = sim_part_op_of(w, event->job, event->op_seq);
-    bool own = event->host == self || event->host >= job->plan->hosts; /* FULL has no initiator */
+    bool full = sim_options_at(w, event->job, self, event->op_seq)->policy == UT_POLICY_FULL;
+    bool own = event->host == self || (full && event->host >= job->plan->hosts); /* FULL has no initiator */
     if (event->op_seq < job->part->next[self])
         FAIL("O13 slots", "it is at op_seq %" PRIu64 " already", job->part->next[self]);
     job->part->next[self] = event->op_seq + 1;
@@ -275,41 +276,13 @@ void sim_part_words(sim_world *w, sim_rank *r)
 
 /* ---- the policy changes ---- */
 
-/* SIM_EV_CHANGE: the operator says so; the daemons hear of it one by one. */
 void sim_part_change_due(sim_world *w, uint32_t job)
 {
-    sim_part *part = w->job[job].part;
-    const sim_part_change *change = &w->plan.job[job].part.change;
-    if (!w->faults && !w->plan.faultless)
-        return;
-    uint64_t at = w->plan.job[job].base;
-    for (uint32_t i = 0; i < w->plan.job[job].hosts; i++)
-        at = UT_MAX2(at, part->next[i]);
-    part->change_from = at + change->ahead;
-    part->changed = true;
-    for (uint32_t i = 0; i < w->plan.job[job].hosts; i++) {
-        const sim_host *h = &w->host[w->plan.job[job].host[i]];
-        ut_ns in = 100 * UT_US + sim_below(&w->rng_host, 200 * UT_US);
-        sim_push(w, w->now + in, SIM_EV_TUNE, h->index, h->life, job, part->change_from, NULL);
-    }
-}
-
-/* SIM_EV_TUNE. */
-void sim_part_tune(sim_world *w, const sim_event *event)
-{
-    sim_host *h = &w->host[event->a];
-    sim_part *part = w->job[event->c].part;
-    uint32_t self = w->job[event->c].index_of[h->index];
-    if (!h->alive || h->life != event->b)
-        return; /* it will read it when it starts */
-    ut_job_options options = w->plan.job[event->c].part.change.options;
-    options.policy_from = event->d;
-    int error = ut_engine_job_tune(h->engine, event->c, &options);
-    if (error)
-        sim_fail(w, "tune", h->index, "job %u: error %d", event->c, error);
-    part->tuned[self] = part->next[self] <= event->d;
+    ut_job_options *wished = &w->job[job].epochs.wished;
+    uint8_t algorithm = wished->algorithm;
+    *wished = w->plan.job[job].part.change.options;
+    wished->algorithm = algorithm;
     w->cover[SIM_PART_policy_changed]++;
-    sim_host_readable(w, h);
 }
 
 void sim_part_opens(sim_world *w, const sim_host *h, uint32_t job, uint64_t seq)
@@ -319,9 +292,5 @@ void sim_part_opens(sim_world *w, const sim_host *h, uint32_t job, uint64_t seq)
 
 void sim_part_start(sim_world *w, sim_host *h, uint32_t job)
 {
-    const sim_part *part = w->job[job].part;
-    sim_event change = {.a = h->index, .b = h->life, .c = job, .d = part->change_from};
-    if (part->changed)
-        sim_part_tune(w, &change);
     sim_probe_start(w, h, job);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sim/world/epochs.h"
 
+#include "sim/partial/partial.h"
 #include "sim/world/liar.h"
 
 #include <stdlib.h>
@@ -75,7 +76,7 @@ static uint64_t next_op(const sim_world *w, uint32_t job, uint32_t self, uint16_
 static ut_epoch truth(sim_world *w, uint32_t job)
 {
     sim_job *j = &w->job[job];
-    ut_epoch e = {.world = j->ranks, .from = 0};
+    ut_epoch e = {.world = j->ranks, .from = 0, .options = j->epochs.wished};
     memcpy(e.ranks_of, j->plan->local, j->plan->hosts);
     for (uint32_t h = j->plan->hosts; h-- > 0;) {
         sim_seat *seat = seat_of(w, job, h);
@@ -93,7 +94,8 @@ static ut_epoch truth(sim_world *w, uint32_t job)
 
 static bool differs(const ut_epoch *a, const ut_epoch *b)
 {
-    return a->members != b->members || a->owners != b->owners || memcmp(a->option, b->option, sizeof a->option) != 0;
+    return a->members != b->members || a->owners != b->owners || memcmp(a->option, b->option, sizeof a->option) != 0 ||
+           memcmp(&a->options, &b->options, sizeof a->options) != 0;
 }
 
 /* So many ops from the next one on still run under the epoch before; in the calm, which is short, none. */
@@ -102,14 +104,30 @@ static uint64_t margin(sim_world *w)
     return w->faults ? sim_below(&w->epochs.rng, w->epochs.margin + 1) : 0;
 }
 
-/* Another epoch of the same number: cut among fewer, or with another codec. */
-static ut_epoch another(sim_world *w, const ut_epoch *of)
+/* Other options that a job may have while it runs. */
+static void redraw(sim_world *w, uint32_t job, ut_job_options *o)
+{
+    sim_rng *rng = &w->epochs.rng;
+    const sim_job_plan *j = &w->plan.job[job];
+    o->congestion = (uint8_t)sim_below(rng, UT_CC_END);
+    o->early_percent = (uint8_t)sim_below(rng, 101);
+    if (sim_is_partial(j) && !sim_is_coded(j))
+        sim_plan_draw_policy(o, w->job[job].ranks, rng);
+    else if (o->t_b_ns)
+        o->t_b_ns = sim_octaves(rng, UT_MS, 500 * UT_MS) / UT_US * UT_US;
+    w->cover[SIM_epoch_options]++;
+}
+
+/* Another epoch of the same number: cut among fewer, with other options, or with another codec. */
+static ut_epoch another(sim_world *w, uint32_t job, const ut_epoch *of)
 {
     sim_rng *rng = &w->epochs.rng;
     ut_epoch e = *of;
     uint64_t fewer = e.owners & sim_next(rng);
     if (fewer && fewer != e.owners && !w->plan.hostile && sim_chance(rng, 700000))
         e.owners = fewer;
+    else if (sim_chance(rng, 500000))
+        redraw(w, job, &e.options);
     else
         e.option[UT_EPOCH_CODEC] ^= 1;
     e.id = sim_next(rng);
@@ -136,7 +154,9 @@ static void decide(sim_world *w, uint32_t job)
         if (seat_of(w, job, h))
             j->epochs.owner_life[h] = seat_of(w, job, h)->life;
     if (rage && sim_chance(rng, e->often))
-        next.option[UT_EPOCH_CODEC] ^= 1; /* as an operator would have it, or a lie about losses */
+        next.option[UT_EPOCH_CODEC] ^= 1; /* a lie about losses */
+    if (rage && sim_chance(rng, e->often))
+        redraw(w, job, &next.options);
     j->epochs.decided = next;
     uint64_t out = sim_bit((uint32_t)sim_below(rng, hosts));
     if (rage && !w->plan.hostile && sim_chance(rng, e->without) && next.owners & ~out) {
@@ -147,7 +167,7 @@ static void decide(sim_world *w, uint32_t job)
     }
     uint64_t half = rage && sim_chance(rng, e->apart) ? sim_draw_set(rng, hosts) : 0;
     uint64_t untold = rage && sim_chance(rng, e->never) ? sim_bit((uint32_t)sim_below(rng, hosts)) : 0;
-    ut_epoch other = another(w, &next);
+    ut_epoch other = another(w, job, &next);
     j->epochs.stale = j->epochs.stale || half || untold;
     bool alike = half && other.id << 48 == next.id << 48;
     j->epochs.alike = j->epochs.alike || alike;
@@ -222,7 +242,9 @@ void sim_epochs_begin(sim_world *w)
         if (j->hosts < 2 || (sim_algorithm(j) != UT_TAR && sim_algorithm(j) != UT_TREE))
             continue;
         w->job[job].epochs.begun = true;
-        w->job[job].epochs.decided = truth(w, job); /* what all begin with, each by itself */
+        w->job[job].epochs.wished = j->options;
+        w->job[job].epochs.wished.algorithm = (uint8_t)sim_algorithm(j); /* all 0 says nothing */
+        w->job[job].epochs.decided = truth(w, job);                      /* what all begin with, each by itself */
         for (uint32_t h = 0; h < j->hosts; h++)
             w->job[job].epochs.owner_life[h] = 1;
         push(w, job, LOOK, w->epochs.every);
@@ -246,6 +268,7 @@ void sim_epochs_open(sim_world *w, sim_host *h, uint32_t job, uint64_t first)
     seat->first = first;
     seat->life = h->life;
     seat->owners[seat->owners_n++] = sim_first(j->plan->hosts);
+    seat->options[seat->options_n++].are = j->plan->options;
     if (!j->epochs.begun || !j->epochs.number)
         return;
     ut_ns in = sim_below(&e->rng, e->late + 1);
@@ -253,6 +276,26 @@ void sim_epochs_open(sim_world *w, sim_host *h, uint32_t job, uint64_t first)
         ut_engine_hold(h->engine, job, first, sim_local(w, h) + in + 20 * UT_MS);
     if (!w->faults || !sim_chance(&e->rng, e->never))
         tell(w, job, self, HANDED, (message){0}, in);
+}
+
+/* By op |next|, which opens next, host |seat| goes by |o| from op |from| on. */
+static void options_from(sim_seat *seat, uint64_t next, uint64_t from, const ut_job_options *o)
+{
+    while (seat->options_n && seat->options[seat->options_n - 1].from >= next)
+        seat->options_n--;
+    if (seat->options_n == SIM_OPTIONS_KEPT)
+        memmove(seat->options, seat->options + 1, --seat->options_n * sizeof *seat->options);
+    seat->options[seat->options_n].from = from;
+    seat->options[seat->options_n++].are = *o;
+}
+
+const ut_job_options *sim_options_at(const sim_world *w, uint32_t job, uint32_t self, uint64_t op_seq)
+{
+    const sim_seat *seat = &w->host[w->plan.job[job].host[self]].seat[job];
+    uint32_t at = seat->options_n - 1;
+    while (at > 0 && seat->options[at].from > op_seq)
+        at--;
+    return &seat->options[at].are;
 }
 
 static void hand(sim_world *w, sim_host *h, uint32_t job, const ut_epoch *given)
@@ -269,8 +312,12 @@ static void hand(sim_world *w, sim_host *h, uint32_t job, const ut_epoch *given)
                  given->number, seat->epoch.number, error, want);
     if (error || again)
         return;
+    uint64_t from = UT_MAX2(given->from, next);
+    if (seat->epoch.from < from) /* what was the newest holds until then, even where it did not hold yet */
+        options_from(seat, next, next, seat->epoch.number ? &seat->epoch.options : &j->plan->options);
+    options_from(seat, from, from, &given->options);
     seat->epoch = *given;
-    seat->epoch.from = UT_MAX2(given->from, next);
+    seat->epoch.from = from;
     bool known = false;
     for (uint32_t i = 0; i < seat->owners_n; i++)
         known = known || seat->owners[i] == given->owners;

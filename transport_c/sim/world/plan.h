@@ -69,7 +69,6 @@ enum sim_style {
 /* One change of policy while the job runs. */
 typedef struct sim_part_change {
     ut_ns at; /* 0: none */
-    uint32_t ahead;
     ut_job_options options;
 } sim_part_change;
 typedef struct sim_part_plan {

@@ -315,11 +315,8 @@ static void submit(sim_world *w, sim_rank *r)
     src = src / element * element;
     dst = w->plan.light ? src : dst / element * element;
     uint64_t seq = j->base + r->next;
-    if (j->hadamard_then && r->next == j->hadamard_at) {
-        ut_job_options options = j->options;
-        options.hadamard = j->hadamard_then;
-        ut_engine_job_tune(h->engine, r->job, &options);
-    }
+    if (j->hadamard_then && r->next == j->hadamard_at)
+        job->epochs.wished.hadamard = j->hadamard_then;
     if (!w->plan.light && !sim_is_sparse(&op))
         fill(w, r, &(sim_ask){.slot = slot, .as = op, .entry = {.op_seq = seq, .src = src, .dst = dst}}, &layout);
     src += layout.src_from;

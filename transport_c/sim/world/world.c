@@ -131,9 +131,6 @@ static void dispatch(sim_world *w, const sim_event *e)
     case SIM_EV_CHANGE:
         sim_part_change_due(w, e->a);
         break;
-    case SIM_EV_TUNE:
-        sim_part_tune(w, e);
-        break;
     case SIM_EV_EPOCH:
         sim_epochs_event(w, e);
         break;
