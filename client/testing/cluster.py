@@ -67,6 +67,12 @@ class Cluster:
             self._lan.close()
             raise
 
+    def change(self, changes: Mapping[str, int]) -> None:
+        """Options become other ones from the next op on. Raises InvalidArgument, and changes nothing."""
+        self._lan.change(changes)
+        self._policy = POLICY_BY_CODE[changes["policy"]] if "policy" in changes else self._policy
+        self._probes = (changes["probes"] or PROBES) if "probes" in changes else self._probes
+
     def close(self) -> int:
         """Ends at once; returns the number of the op that nobody knows of."""
         next_op_seq = self._lan.next_op_seq()

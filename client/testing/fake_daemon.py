@@ -93,6 +93,8 @@ class FakeDaemon:
         self._lost = 0.0
         self._next_op_seq = 0
         self._said: dict[str, int] = {}
+        self._in_force: dict[str, int] = {}
+        """What `set_options` has changed of it."""
         self._skipped_ns = 0
         self._running = True
         self._frozen = False
@@ -121,6 +123,17 @@ class FakeDaemon:
             yield self
         finally:
             job.connector_override = before
+
+    def set_options(self, *pairs: str) -> None:
+        """Does what `ultima set JOB KEY=VALUE ...` does: `set_options("policy=solo", "tau=3")`. All hosts go by it from
+        the next op on. Raises InvalidArgument for what a running job cannot change, and while no rank is attached."""
+        changes = options.changes(list(pairs))
+        with self._changed:
+            if self._cluster is None:
+                raise InvalidArgument("set_options", " ".join(pairs), "once a rank is attached")
+            self._cluster.change(changes)
+            self._in_force |= changes
+            self._step()
 
     def leave_out(self, *ranks: int) -> None:
         """From now on nothing of these ranks reaches anyone, as if their hosts were cut off; no arguments: all are
@@ -222,7 +235,7 @@ class FakeDaemon:
             self._known.add(settings.rank)
             trainer = cluster.attach(settings.rank, settings.arena_bytes)
             self._step()
-            words = {row.name: row.write(said[row.field]) for row in options.TABLE}
+            words = {row.name: row.write((said | self._in_force)[row.field]) for row in options.TABLE}
             whole = words["policy"] == "none"
             return Attachment(
                 rings=FakeRings(
@@ -262,7 +275,7 @@ class FakeDaemon:
         if self._cluster is None:
             terms = Terms(self.hosts, said, self.bucket_bytes_max, self._peer, arena_bytes)
             self._cluster = Cluster(terms, self._next_op_seq, self._known, self._now_ns())
-            self._said = said
+            self._said, self._in_force = said, {}
             self._set_faults()
         return self._cluster
 

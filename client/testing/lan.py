@@ -19,6 +19,7 @@ from ultima.v1.job_options import BY_FIELD, OFF
 
 JOB = 0
 PACKET_BYTES = 1472
+SPANS = ("t_b_ns", "t_c_ns")  # which may be off
 EPOCH_SPREAD = 0x9E3779B97F4A7C15
 """Ids of epochs differ in their low bits, too, which are in packets."""
 EVENT_READY: int = 7
@@ -34,6 +35,11 @@ class Ready(NamedTuple):
     """A bit for each of its ranks."""
 
 
+def _in_c(said: Mapping[str, int]) -> dict[str, int]:
+    """Numbers of options as the engine has them."""
+    return {field: NEVER if value == OFF and field in SPANS else value for field, value in said.items()}
+
+
 class Lan:
     """See the module. Not safe for several threads."""
 
@@ -42,9 +48,7 @@ class Lan:
     ) -> None:
         """`said`: numbers of all options, by their fields. No host has the job yet; its next op is `next_op_seq`."""
         self._hosts = tuple(hosts)
-        self._options = {field: said[field] for field in BY_FIELD}
-        for field in ("t_b_ns", "t_c_ns"):
-            self._options[field] = NEVER if self._options[field] == OFF else self._options[field]
+        self._began = self._options = _in_c({field: said[field] for field in BY_FIELD})
         self._bucket_bytes_max = bucket_bytes_max
         self._open: set[int] = set()
         self._epoch = 0
@@ -92,9 +96,10 @@ class Lan:
             lib.ut_lan_touched(self._lan, other)
 
     def agree(self) -> None:
-        """Does what the daemons of the job do when hosts have come or gone: they agree on an epoch of those that are
-        there, which own the shards from the next op on."""
-        begins = self._epoch == 0 and len(self._open) == len(self._hosts)  # with all hosts, as each engine knows
+        """Does what the daemons of the job do when hosts have come or gone, or options are to change: they agree on an
+        epoch of those that are there, which own the shards from the next op on, and by which options ops go."""
+        whole = len(self._open) == len(self._hosts) and self._options == self._began
+        begins = self._epoch == 0 and whole  # as each engine knows
         if self._agreed or not self._open or begins:
             return
         self._agreed = True
@@ -103,10 +108,22 @@ class Lan:
         epoch.number, epoch.id = self._epoch, self._epoch * EPOCH_SPREAD % 2**64
         epoch.members = epoch.owners = sum(1 << host for host in self._open)
         epoch.world = sum(len(host.ranks) for host in self._hosts)
+        epoch.options = self._options
         setattr(epoch, "from", self.next_op_seq())
         for host in self._open:
             self._checked(lib.ut_engine_epoch(self._engines[host], JOB, epoch, self._now_ns()))
             lib.ut_lan_touched(self._lan, host)
+
+    def change(self, changes: Mapping[str, int]) -> None:
+        """Options become other ones from the next op on. Raises InvalidArgument, and changes nothing."""
+        before = self._options
+        self._options, self._agreed = before | _in_c(changes), False
+        try:
+            self.agree()
+        except InvalidArgument:
+            self._options, self._agreed = before, True
+            told = (f"{row.name} {row.write(changes[row.field])}" for row in options.TABLE if row.field in changes)
+            raise InvalidArgument("options", ", ".join(told), "what this job can have while it runs") from None
 
     @property
     def open_hosts(self) -> frozenset[int]:

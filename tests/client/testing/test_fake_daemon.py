@@ -8,7 +8,7 @@ import pytest
 
 import ultima
 from tests.client.api.slots import SEED, Call
-from ultima import DeadlineExceeded, Desync, StageEnd, Status, UltimaWarning, Why
+from ultima import DeadlineExceeded, Desync, InvalidArgument, StageEnd, Status, UltimaWarning, Why
 from ultima.api import job
 from ultima.base.buffers import AnyArray
 from ultima.testing import FakeDaemon
@@ -213,6 +213,26 @@ def test_peer__gives_to_sparse_sums_and_to_jobs_with_a_policy() -> None:
             mine = np.ones(4)
             receipt = job.allreduce(mine, "sum")
             assert mine.tolist() == [total] * 4 and receipt.fresh == fresh
+
+
+def test_set_options__all_hosts_go_by_them_from_the_next_op_on() -> None:
+    with FakeDaemon(2) as daemon:
+        with pytest.raises(InvalidArgument, match="once a rank is attached"):
+            daemon.set_options("tau=3")
+        said = ultima.Options(policy="solo")
+        a, b = (daemon.connect(rank, arena="64K", options=said) for rank in range(2))
+        assert a.allreduce(np.ones(4), "sum").policy == "solo"
+        daemon.set_options("policy=quorum", "quorum=1", "eta=2")
+        alone = a.allreduce(np.ones(4), "sum")
+        assert (alone.policy, alone.fresh, alone.eta) == ("quorum", (0,), 2), alone
+        for pair, why in (("policy=none", "policy none"), ("algorithm=ring", "algorithm cannot be changed")):
+            with pytest.raises(InvalidArgument, match=why):
+                daemon.set_options(pair)
+        assert a.allreduce(np.ones(4), "sum").policy == "quorum", "what is refused changes nothing"
+        b.close()
+        with daemon.connect(1, arena="64K", options=said) as again:
+            assert again.options["policy"] == "quorum", "who comes back is told"
+        a.close()
 
 
 def test_ranks_per_host__peers_beside_and_elsewhere() -> None:
