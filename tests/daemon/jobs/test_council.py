@@ -45,6 +45,28 @@ def test_words__come_back_as_they_were_told(word: Word) -> None:
     assert epoch_words.from_proto(told, 3, DEFAULTS, lambda options: None) == word
 
 
+@pytest.mark.parametrize("place", ["epoch", "accepted", "ask"])
+def test_words__with_options_that_the_job_cannot_have_are_refused(place: str) -> None:
+    """A proposer, or somebody who lies, may tell anything of what others are to go by."""
+
+    def fit(options: Options) -> None:
+        if options.tau == 9:
+            raise InvalidArgument("tau = 9: allowed: 1 to 8")
+
+    told = epoch_words.to_proto(WORD)
+    assert epoch_words.from_proto(told, 3, DEFAULTS, fit) == WORD
+    getattr(told, place).settings.tau = 9
+    with pytest.raises(InvalidArgument, match="tau = 9"):
+        epoch_words.from_proto(told, 3, DEFAULTS, fit)
+    told = epoch_words.to_proto(WORD)
+    told.change.tau = 9
+    with pytest.raises(InvalidArgument, match="tau = 9"):
+        epoch_words.from_proto(told, 3, DEFAULTS, fit)
+    told.change.tau = 300
+    with pytest.raises(InvalidArgument, match="tau = 300: allowed: 1 to 255"):
+        epoch_words.from_proto(told, 3, DEFAULTS, lambda options: None)
+
+
 @pytest.mark.parametrize(
     "field, value, error",
     [
