@@ -45,7 +45,7 @@ if TYPE_CHECKING:
         UltimaError,
         Unsupported,
     )
-    from ultima.base.receipt import Host, PeerReceipt, Receipt, Slot, StageEnd, Status, Trouble, Why
+    from ultima.base.receipt import Gift, Host, PeerReceipt, Receipt, StageEnd, Status, Trouble, Why
     from ultima.base.warning import UltimaWarning
     from ultima.settings.options import Options
 
@@ -60,6 +60,7 @@ __all__ = [
     "DeadlineExceeded",
     "Desync",
     "ForkedHandle",
+    "Gift",
     "Handle",
     "HandleError",
     "Host",
@@ -78,7 +79,6 @@ __all__ = [
     "Receipt",
     "ResourceExhausted",
     "Result",
-    "Slot",
     "StageEnd",
     "Status",
     "SyncResult",
@@ -101,17 +101,22 @@ _HOMES = {
     "base.errors": "Behind ClosedHandle DaemonError DaemonLost DaemonUnavailable DeadlineExceeded Desync ForkedHandle "
     "HandleError Insufficient InvalidArgument JoinRefused JoinTimeout NotDone ProtocolError RanksGone "
     "ResourceExhausted TimedOut UltimaError Unsupported",
-    "base.receipt": "Host PeerReceipt Receipt Slot StageEnd Status Trouble Why",
+    "base.receipt": "Gift Host PeerReceipt Receipt StageEnd Status Trouble Why",
     "base.scalars": "log_receipts",
     "base.warning": "UltimaWarning",
     "settings.options": "Options",
 }
+# Old names, and what they are called now.
+_RENAMED = {"Slot": "Gift"}
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> object:
     found: object
     home = _HOME_OF.get(name)
+    if name in _RENAMED:
+        import_module("ultima.base.warning").renamed(f"ultima.{name}", f"ultima.{_RENAMED[name]}")
+        return __getattr__(_RENAMED[name])
     if name == "__version__":
         found = import_module("ultima.v1.installed").version()
     elif home is None:

@@ -13,7 +13,7 @@ from schema.option_words import OPTION_WORDS
 from schema.options import JOB_OPTIONS, OPTIONS
 from schema.receipt import RECEIPT
 from schema.receipt_peer import PEER
-from schema.receipt_words import ENUMS, SLOT, STAGE_END, STATUS, TROUBLE, WHY
+from schema.receipt_words import ENUMS, GIFT, STAGE_END, STATUS, TROUBLE, WHY
 from schema.rows import Enum, Struct
 from schema.statistics import DRIVER_STATS, PEER_STATS, STATS
 from schema.wire_words import COLLECTIVE, FIELD, MODE, REDOP, WIRE_WORDS
@@ -28,7 +28,7 @@ WORDS: tuple[Enum, ...] = (*ENUMS, *OPTION_WORDS, EVENT_KIND, *WIRE_WORDS)
 
 def _receipt() -> dict[str, Home]:
     tuples = [
-        *text.word_tuple("SLOTS", SLOT),
+        *text.word_tuple("GIFTS", GIFT),
         *text.word_tuple("TROUBLES", TROUBLE),
         *text.word_tuple("STATUSES", STATUS),
         *text.word_tuple("STAGE_ENDS", STAGE_END),

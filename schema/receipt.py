@@ -264,8 +264,8 @@ ROWS = (
         "What this rank had given when the op took it; None in a job without a policy.",
         c="uint8_t slot",
         at=205,
-        python="slot: Slot | None = None",
-        read="_one_of(SLOTS, @) if policy != 'none' and hasattr(raw, 'slot') else None",
+        python="gift: Gift | None = None",
+        read="_one_of(GIFTS, @) if policy != 'none' and hasattr(raw, 'slot') else None",
         brief="enum ut_slot: of the caller, in this op",
     ),
     Field(

@@ -123,7 +123,7 @@ TROUBLE = Enum(
     python="Trouble",
 )
 
-SLOT = Enum(
+GIFT = Enum(
     "ut_slot",
     "UT_SLOT_",
     (
@@ -131,8 +131,8 @@ SLOT = Enum(
         Value("FRESH", 1, "fresh", "What was given for this op."),
         Value("STALE", 2, "stale", "What was given for an earlier one, alone or with newer."),
     ),
-    text="What this rank's slot held when an op of a job with a policy took it.",
-    python="Slot",
+    text="What an op of a job with a policy found of this rank when it started: its gift.",
+    python="Gift",
 )
 
-ENUMS = (STATUS, SLOT, STAGE_END, TROUBLE, WHY)
+ENUMS = (STATUS, GIFT, STAGE_END, TROUBLE, WHY)

@@ -8,8 +8,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 
-# A slot is the part of a chunk that a packet carries. What a rank of a partial job gives is a gift; users read these.
-MAY_SAY_SLOT = {"__slots__", "slots", "Slot", "SLOTS", "slot", "SLOT", "SLOT_OPS"}
+# A slot is the part of a chunk that a packet carries. What a rank of a partial job gives is a gift; `Receipt.slot` is
+# an old name.
+MAY_SAY_SLOT = {"__slots__", "slots", "slot"}
 
 # Why two modules have one name. Those of a verb, of a client's and a daemon's side, and of a row of the schema may.
 SAME_NAME = {

@@ -163,7 +163,7 @@ class Coded:
                 buffers.give_back(piece)
             else:
                 before = buffers.placed(piece, op.seq, False)
-                if op.answer is not None:  # nothing lies in the slot any more
+                if op.answer is not None:  # no gift waits any more
                     buffers.release(before)
                     buffers.look()
                     buffers.release(buffers.empty())

@@ -2,7 +2,7 @@
 """The pieces of the arena that a rank's contributions to a job with a policy lie in, and whose each of them is.
 
 A contribution is not copied when it is given: the engine reads it where it lies until an op that took it has ended. So
-there are three pieces at most: one that an op reads, one that waits in the slot, and one to compose the next in. Two
+there are three pieces at most: one that an op reads, one that waits as the gift, and one to compose the next in. Two
 words of the completion ring say how far the engine is (`ut_completion_ring.taken` and `.freed`).
 """
 
@@ -37,7 +37,7 @@ class GiftBuffers:
         self._free: list[Piece] = []
         self._read: list[Piece] = []
         self.waiting: Piece | None = None
-        """What lies in the slot; a sticky one may be in an op as well."""
+        """The gift that waits; a sticky one may be in an op as well."""
 
     def are_for(self, count: int, kind: DType) -> None:
         """From now on contributions have |count| elements of |kind|. What the engine may still read stays."""
@@ -56,7 +56,7 @@ class GiftBuffers:
         return True
 
     def blank(self) -> Piece:
-        """One that nobody reads; it goes back (`give_back`) or into the slot (`placed`). Raises ResourceExhausted."""
+        """One that nobody reads; it goes back (`give_back`) or is the gift (`placed`). Raises ResourceExhausted."""
         while self._free:
             piece = self._free.pop()
             if piece.array.size == self._count and piece.array.dtype == self._kind.numpy:
@@ -81,23 +81,23 @@ class GiftBuffers:
         return other.array
 
     def give_back(self, piece: Piece) -> None:
-        """It was not taken into the slot."""
+        """It did not become the gift."""
         self._free.append(piece)
 
     def placed(self, piece: Piece, seq: int, sticky: bool) -> Piece | None:
-        """Submission `seq` put it into the slot. What made room for it, to be `release`d."""
+        """Submission `seq` made it the gift. What made room for it, to be `release`d."""
         before = self.empty()
         piece.seq, piece.sticky = seq, sticky
         self.waiting = piece
         return before
 
     def empty(self) -> Piece | None:
-        """The slot is empty. What lay in it, to be `release`d."""
+        """No gift waits. What was it, to be `release`d."""
         piece, self.waiting = self.waiting, None
         return piece
 
     def release(self, piece: Piece | None) -> None:
-        """It is in the slot no more; it may be in an op still."""
+        """It is the gift no more; it may be in an op still."""
         if piece is not None:
             words = self.session.words()
             (self._read if words.freed <= piece.seq < words.taken else self._free).append(piece)

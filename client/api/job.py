@@ -40,7 +40,7 @@ from ultima.settings.config import Settings, Size
 from ultima.settings.options import Options
 from ultima.v1.installed import missing
 
-SLOT_OPS = ("avg", "sum")
+GIFT_OPS = ("avg", "sum")
 
 # The fake of `ultima.testing` puts itself here for the time of a test.
 connector_override: Connector | None = None
@@ -296,15 +296,15 @@ class PartialJob(Job):
         op: "avg" divides by what `partial` was told, "sum" by nothing. agree: False. step: number of the op that
         `array` is for; by default the next one. The rest as for `Job.allreduce`.
         """
-        if op not in SLOT_OPS:
-            raise InvalidArgument("op", op, "one of " + ", ".join(SLOT_OPS) + " in a job with a policy")
+        if op not in GIFT_OPS:
+            raise InvalidArgument("op", op, "one of " + ", ".join(GIFT_OPS) + " in a job with a policy")
         if agree:
             raise InvalidArgument("agree", agree, "False in a job with a policy")
         divisor = "none" if op == "sum" else None
         return self._face.reduce(array, divisor, step=step, deadline=deadline, out=out, mode=mode, dtype=dtype)
 
     def partial(self, *, local_reduce: str | None = None, divisor: str | None = None) -> Partial:
-        """This rank's slot, in which it leaves gradients for ops; it is always the same object. The arguments hold from
+        """Where this rank leaves gradients for ops; it is always the same object. The arguments hold from
         its next call.
 
         local_reduce: how gradients are combined that no op has taken yet: "sum" (eager-SGD's) or "weighted" (RNA's, the

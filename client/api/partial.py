@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The interface of a job with a policy: what this rank gives lies in its slot, and an op that starts takes it there.
+"""The interface of a job with a policy: what this rank gives is its gift, until an op that starts takes it.
 
     eager-SGD   receipt = job.allreduce(gradient)            # waits for the result of its step, or takes a later one
-    RNA         slot = job.partial()
-                slot.give(gradient)                          # at once, in the thread that computes
-                result = slot.wait()                         # in the one that communicates; or poll() between two steps
+    RNA         partial = job.partial()
+                partial.give(gradient)                       # at once, in the thread that computes
+                result = partial.wait()                      # in the one that communicates; or poll() between two steps
 
 A gradient that came too late for its op stays, and is combined with the next one (`combine.py`). Each gradient is in
-one op at most. Replacing what lies in the slot is a compare-and-swap (`submission.h`, REPLACE): if an op took the old
+one op at most. Replacing a gift is a compare-and-swap (`submission.h`, REPLACE): if an op took the old
 gradient first, the op wins, and the new gradient is given alone.
 """
 
@@ -52,7 +52,7 @@ DIVISORS = {"contributors": (OPS["avg"], 0), "world": (OPS["avg"], WORLD), "none
 # As in the paper that each policy comes from: eager-SGD's by default, RNA's for these.
 RNA = ("probe", "seeded")
 STEP_MAX = 2**32 - 1
-# An op can win the race for the slot once, and once more for a call that was interrupted.
+# An op can win the race for the gift once, and once more for a call that was interrupted.
 SWAPS_MOST = 4
 
 
@@ -75,7 +75,7 @@ class _Given:
 
 @dataclass(slots=True)
 class _Left:
-    """A call that was given up before its answer came: whether it got into the slot is still to be learned."""
+    """A call that was given up before its answer came: whether it left its gift is still to be learned."""
 
     op: Op
     replaced: Piece | None
@@ -84,12 +84,12 @@ class _Left:
 
 
 class Partial:
-    """This rank's slot, in which it leaves gradients for ops. `Job.partial` makes it, one per job. It is safe for
+    """Where this rank leaves gradients for ops. `Job.partial` makes it, one per job. It is safe for
     several threads: while one gives, others may poll and wait.
 
     When the daemon is lost, a gradient that an op had taken is either lost or counted, and nobody can say which. A
     gradient that no op had taken is given again with the next one. A gradient that was given with a call that raised is
-    never given again, but an op may have taken it before. When the job is closed, what waits in the slot is withdrawn.
+    never given again, but an op may have taken it before. When the job is closed, what waits is withdrawn.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -309,7 +309,7 @@ class Partial:
             )
 
     def _ask(self, buffers: GiftBuffers, op: Op, piece: Piece, sticky: bool) -> None:
-        """Submits and waits for the answer. If that is not heard, the slot may hold what was given, or may not."""
+        """Submits and waits for the answer. If that is not heard, what was given may wait for an op, or may not."""
         session = buffers.session
         try:
             session.start(op)
@@ -328,7 +328,7 @@ class Partial:
             self._leave(buffers, op, piece, sticky)
 
     def _go_without(self, session: Session, request: Op, waits: bool) -> None:
-        """An earlier call has had no answer yet, and a slot of which nobody knows what is in it is not touched."""
+        """An earlier call has had no answer yet, and while nobody knows which gift waits, none is touched."""
         assert self._left is not None
         request.seq, request.submitted_ns = self._left.op.seq, time.monotonic_ns()
         request.exact = not waits
@@ -342,7 +342,7 @@ class Partial:
         self._detach()
 
     def _account(self, buffers: GiftBuffers, op: Op, piece: Piece, parts: list[_Given], sticky: bool) -> bool:
-        """Takes in the answer. False if an op was quicker; then what waited is pending no more, or not in the slot.
+        """Takes in the answer. False if an op was quicker; then what waited is pending no more, or is no gift.
 
         Raises what the op failed of; then it was not given, unless the op that failed had taken it.
         """
@@ -424,7 +424,7 @@ class Partial:
 
     def _check_vector(self, count: int, kind: DType, field: str) -> None:
         if self._kind is not None and (count, kind) != (self._count, self._kind):
-            allowed = f"{self._count} elements of {self._kind.name}, as in the calls before: there is one slot"
+            allowed = f"{self._count} elements of {self._kind.name}, as in the calls before: there is one gift"
             raise InvalidArgument(field, f"{count} elements of {kind.name}", allowed)
 
     def _take_over(self, session: Session) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 
 from ultima.base.deferred import Deferred
+from ultima.base.warning import renamed
 
 
 class Status(StrEnum):
@@ -89,10 +90,10 @@ class Trouble(StrEnum):
     # generated: end
 
 
-class Slot(StrEnum):
-    """What this rank's slot held when an op of a job with a policy took it."""
+class Gift(StrEnum):
+    """What an op of a job with a policy found of this rank when it started: its gift."""
 
-    # generated: Slot (schema/)
+    # generated: Gift (schema/)
     NULL = "null"
     """Nothing: the op went without this rank."""
     FRESH = "fresh"
@@ -103,7 +104,7 @@ class Slot(StrEnum):
 
 
 # generated: words by number (schema/)
-SLOTS = (Slot.NULL, Slot.FRESH, Slot.STALE)
+GIFTS = (Gift.NULL, Gift.FRESH, Gift.STALE)
 TROUBLES = (Trouble.NONE, Trouble.SENDER, Trouble.PATH, Trouble.RECEIVER, Trouble.GONE, Trouble.UDP)
 STATUSES: tuple[Status | None, ...] = (None, Status.COMPLETE, Status.PARTIAL, Status.INSUFFICIENT, Status.FAILED)
 STAGE_ENDS = (StageEnd.NONE, StageEnd.COMPLETE, StageEnd.DEADLINE, StageEnd.ABSENT, StageEnd.EARLY)
@@ -254,7 +255,7 @@ class Receipt(Deferred):
     heard; 0 if no op started by the deadline."""
     initiator: tuple[int, ...] = ()
     """Ranks of the host that started the op; empty with the policy "full", without a policy, or if it is not known."""
-    slot: Slot | None = None
+    gift: Gift | None = None
     """What this rank had given when the op took it; None in a job without a policy."""
     kept: bool = False
     """What was given with this call was too late for the op; it waits for the next one."""
@@ -289,6 +290,12 @@ class Receipt(Deferred):
     """Into how many portions the op was split, one for each lane of the job; its number is that of the first, and the
     next op's is higher by as many. All else is of all portions together."""
     # generated: end
+
+    @property
+    def slot(self) -> Gift | None:
+        """The old name of `gift`."""
+        renamed("Receipt.slot", "Receipt.gift")
+        return self.gift
 
     @property
     def complete(self) -> bool:
@@ -341,6 +348,7 @@ class Receipt(Deferred):
         """
         told = {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
         peers, told["digest"] = told.pop("peers"), f"{self.digest:016x}"
+        told["slot"] = told["gift"]  # its old name
         ranks = {name: list(getattr(self, name)) for name in ("gone", "fresh", "stale")}
         steps = {str(rank): step for rank, step in self.stale_steps.items()}
         return told | ranks | {"stale_steps": steps, "peers": peers}

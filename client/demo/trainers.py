@@ -230,7 +230,7 @@ def dense_bytes(model: nn.Module) -> int:
 
 
 def account_of(summary: PartialSummary, seconds: float) -> dict[str, Any]:
-    """Steps of this rank, and in which share of the averages that it took each rank was, by its slot's state."""
+    """Steps of this rank, and in which share of the averages that it took each rank was, by its gift's state."""
 
     def share(counts: dict[int, int]) -> dict[int, float]:
         return {rank: count / summary.averaged for rank, count in sorted(counts.items())}

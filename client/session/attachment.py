@@ -53,7 +53,7 @@ class GiftWords(NamedTuple):
     taken: int = 0
     """The newest whose contribution an op took."""
     freed: int = 0
-    """The newest such that the engine reads neither it nor an earlier one, what waits in the slot excepted."""
+    """The newest such that the engine reads neither it nor an earlier one, the gift that waits excepted."""
     results: int = 0
     """Number of the newest op that ended here with a result, plus one."""
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ultima.base.receipt import SLOTS, STAGE_ENDS, STATUSES, TROUBLES, WHYS, Host, PeerReceipt, Receipt, Status, Trouble
+from ultima.base.receipt import GIFTS, STAGE_ENDS, STATUSES, TROUBLES, WHYS, Host, PeerReceipt, Receipt, Status, Trouble
 from ultima.base.words import POLICY_BY_CODE
 from ultima.v1.job_options import ETA
 
@@ -98,7 +98,7 @@ def decode_receipt(raw: Any, hosts: Sequence[Host], rank: int, world_size: int) 
         policy=policy,
         included=raw.included,
         initiator=hosts[raw.initiator].ranks if policy != "none" and raw.initiator < len(hosts) else (),
-        slot=_one_of(SLOTS, raw.slot) if policy != "none" and hasattr(raw, "slot") else None,
+        gift=_one_of(GIFTS, raw.slot) if policy != "none" and hasattr(raw, "slot") else None,
         kept=bool(getattr(raw, "kept", 0)),
         waited_s=raw.waited_ns * 1e-9,
         eta=(raw.eta or ETA) if policy not in ("none", "coded") else 0,

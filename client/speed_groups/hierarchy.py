@@ -5,14 +5,14 @@ A random initiator hides slowness that comes and goes, not a machine that is alw
 the iteration times that they measure (grouping.py), and each group has a partial job of its own for its gradients. Its
 speaker, the first rank of the group unless that one falls silent, carries the model between the groups:
 
-    push        it puts its model, times the ranks of its group, into its slot of one partial job of all ranks, where it
+    push        it puts its model, times the ranks of its group, into one partial job of all ranks as its gift, where it
                 stays (sticky) until the next one
-    pull        the op that this starts adds up what lies in all slots: the mean of the newest model of each group,
+    pull        the op that this starts adds up all gifts: the mean of the newest model of each group,
                 weighted by ranks. It waits for no trainer, only for the daemons
-    broadcast   it puts the mean into its slot of a second partial job of the group; the others take the newest result
+    broadcast   it puts the mean into a second partial job of the group; the others take the newest result
 
 That is RNA's parameter server, but on no host: each daemon holds its own group's model, adds up a shard, and keeps the
-newest sum. When a host dies, the sums go on without its slot. A group never waits for another one.
+newest sum. When a host dies, the sums go on without its gift. A group never waits for another one.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ class Hierarchy:
         self.speaker = group[0]
         self._silent = 0
         if len(self.groups) > 1:
-            # A new one in each epoch: what speakers of the one before left in their slots must not count any more.
+            # A new one in each epoch: what speakers of the one before left must not count any more.
             self._models = SharedModel(self._job, self._count, self._dtype, f"{self._name}/{self.epoch}/models")
             if len(group) > 1:
                 self._broadcast = SharedModel(self._job, self._count, self._dtype, f"{name}/mean", group)
@@ -219,7 +219,7 @@ class Hierarchy:
         self._silent = 0
         first = min(spoke)
         if self.speaks and first < self._job.rank:
-            # Two slots for one group would count it twice.
+            # Two gifts for one group would count it twice.
             assert self._models is not None and self._broadcast is not None
             self._models.withdraw()
             self._broadcast.withdraw()
@@ -229,7 +229,7 @@ class Hierarchy:
 
 
 class SharedModel:
-    """A partial job whose slots hold models, each times its weight, and the weights along with them.
+    """A partial job whose gifts are models, each times its weight, and the weights along with them.
 
     Ranks that have no model to tell put one of weight 0 there: they are never absent, and nobody waits for them.
 
@@ -256,19 +256,19 @@ class SharedModel:
         self.withdraw()
 
     def push(self, model: AnyArray, weight: int, deadline: Duration) -> int:
-        """Puts a model into this rank's slot, and starts an op; the number of the first one that has it."""
+        """Makes a model this rank's gift, and starts an op; the number of the first one that has it."""
         self._vector[:, 1:-1] = self._blocks_of(model)
         self._vector[:, 1:-1] *= weight
         self._vector[:, 0] = self._vector[:, -1] = weight
         return self._partial.give(self._vector, sticky=True, deadline=deadline)
 
     def withdraw(self) -> None:
-        """From now on this rank's slot counts nothing."""
+        """From now on this rank's gift counts nothing."""
         self._vector[:] = 0
         self._partial.give(self._vector, sticky=True)
 
     def push_pull(self, model: AnyArray, weight: int, deadline: Duration) -> AnyArray | None:
-        """Puts a model into this rank's slot and returns the mean over all slots, this one among them; None when there
+        """Makes a model this rank's gift and returns the mean over all gifts, this one among them; None when there
         is none by the deadline.
         """
         until = time.monotonic() + duration_s(deadline, "deadline")
@@ -277,7 +277,7 @@ class SharedModel:
         return None if found is None else self._mean(found.receipt, model)
 
     def newest(self, model: AnyArray) -> tuple[AnyArray | None, tuple[int, ...]] | None:
-        """The mean over all slots, None if it is not to be had or all weigh nothing, and the ranks that pushed or
+        """The mean over all gifts, None if it is not to be had or all weigh nothing, and the ranks that pushed or
         withdrew just before; None if there is no newer one than the last time. `model` stands for what is missing.
         """
         found = self._partial.poll(out=self._sum)

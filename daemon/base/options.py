@@ -48,7 +48,7 @@ class Options:
 
     @property
     def partial(self) -> bool:
-        """Ops start by a policy, with what lies in the ranks' slots."""
+        """Ops start by a policy, with the ranks' gifts."""
         return self.policy != POLICY_NONE
 
     @property

@@ -13,7 +13,7 @@ import pytest
 
 import ultima
 from tests.e2e.hosts import Hosts, connect_all, everywhere, new_job_name, ranks
-from ultima import DeadlineExceeded, Job, Options, RanksGone, Receipt, Slot
+from ultima import DeadlineExceeded, Gift, Job, Options, RanksGone, Receipt
 from ultima.coded import Plan
 
 Daemons = Callable[[int], Hosts]
@@ -64,7 +64,7 @@ def test_coded__a_rank_is_late_and_gets_the_result(four: Hosts) -> None:
             late = jobs[3].coded()
             result = late.wait(step, out=np.zeros(COUNT))
             assert late.over(step) and result.array[0] == 85.0 + 4 * step
-            assert give(jobs[3], step).slot is Slot.NULL, "the step went on without it"
+            assert give(jobs[3], step).gift is Gift.NULL, "the step went on without it"
 
 
 def test_coded__a_host_is_killed_and_then_the_other_of_its_group(daemons: Daemons) -> None:

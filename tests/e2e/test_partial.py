@@ -16,7 +16,7 @@ from tests.e2e.hosts import Hosts, connect_all, everywhere, new_job_name, ranks,
 from tests.e2e.rings import rings_of
 from tests.e2e.test_trouble import ends_within, until
 from tests.seeds import seeds
-from ultima import Job, Options, Receipt, Slot, Status
+from ultima import Gift, Job, Options, Receipt, Status
 from ultima.base.reference import picks
 
 Daemons = Callable[[int], Hosts]
@@ -62,7 +62,7 @@ def test_solo__a_rank_that_never_calls(four: Hosts) -> None:
             assert (receipt.contributors, receipt.initiator, receipt.op_seq) == ((1,), (1,), step)
         for other in (0, 2):
             result = jobs[other].partial().wait(3, out=np.empty(COUNT))
-            assert result is not None and set(result.array) == {5.0} and result.receipt.slot is Slot.NULL
+            assert result is not None and set(result.array) == {5.0} and result.receipt.gift is Gift.NULL
 
 
 def test_majority__who_is_drawn_starts_it_with_those_that_are_there(four: Hosts) -> None:
@@ -88,7 +88,7 @@ def test_majority__who_is_drawn_starts_it_with_those_that_are_there(four: Hosts)
                 assert set(result.array) == {sum(2.0**each for each in there) / len(there)}
                 assert result.receipt.contributors == tuple(there) == result.receipt.fresh
                 assert result.receipt.initiator == (drawn,) and result.receipt.included == len(there)
-                assert result.receipt.slot is (Slot.FRESH if rank in there else Slot.NULL)
+                assert result.receipt.gift is (Gift.FRESH if rank in there else Gift.NULL)
                 assert result.receipt.missing_ranks == tuple(each for each in range(4) if each not in there)
 
 
@@ -180,7 +180,7 @@ def test_daemon_killed__the_others_go_on_and_it_comes_back_in_the_middle(daemons
         stood = jobs[0].partial().newest
         _, first = reduce(jobs[2], 3.0)
         assert jobs[2].reconnects == 1
-        assert first.op_seq > stood - 2 and first.slot is not Slot.NULL and first.included >= 1
+        assert first.op_seq > stood - 2 and first.gift is not Gift.NULL and first.included >= 1
         # Its first op may run before the others have found its daemon, and is PARTIAL then; none after it is.
         assert all(until(partial(sees, host, name, 2)) for host in hosts[:2])
         for _ in range(4):

@@ -20,12 +20,12 @@ from tests.e2e.hosts import Hosts, everywhere, ranks
 from ultima import (
     DeadlineExceeded,
     Desync,
+    Gift,
     InvalidArgument,
     Job,
     Options,
     RanksGone,
     ResourceExhausted,
-    Slot,
     Status,
 )
 from ultima.base.words import OPS
@@ -91,7 +91,7 @@ def test_allreduce__values_and_receipt(jobs_of: Open, op: str, dtype: str) -> No
             assert receipt.weight_min == receipt.world_size == WORLD and receipt.owners == (0, 1, 2)
             assert receipt.bytes_expected == receipt.bytes_used > 0 == receipt.bytes_missing
             assert [peer.ranks for peer in receipt.peers] == [(0,), (1,), (2,)]
-            assert (receipt.policy, receipt.slot, receipt.eta, receipt.included) == ("none", None, 0, 0)
+            assert (receipt.policy, receipt.gift, receipt.eta, receipt.included) == ("none", None, 0, 0)
         assert len({receipt.digest for receipt in receipts}) == 1 and receipts[0].digest != 0
 
 
@@ -271,7 +271,7 @@ def test_policy_full__everybody_is_in_every_op(jobs_of: Open) -> None:
                 np.testing.assert_allclose(array, np.mean([values(rank) for rank in range(WORLD)], axis=0), rtol=1e-6)
                 assert receipt.op_seq == step and receipt.complete and receipt.policy == "full"
                 assert receipt.fresh == (0, 1, 2) and receipt.stale == receipt.initiator == ()
-                assert (receipt.included, receipt.slot, receipt.kept, receipt.eta) == (3, Slot.FRESH, False, 4)
+                assert (receipt.included, receipt.gift, receipt.kept, receipt.eta) == (3, Gift.FRESH, False, 4)
 
 
 def test_policy_solo__one_rank_is_enough(jobs_of: Open) -> None:
@@ -281,12 +281,12 @@ def test_policy_solo__one_rank_is_enough(jobs_of: Open) -> None:
         receipt = jobs[1].partial(divisor="contributors").allreduce(mine)
         assert receipt.complete and (mine == values(1)).all()
         assert (receipt.fresh, receipt.stale, receipt.included) == ((1,), (), 1)
-        assert (receipt.slot, receipt.initiator, receipt.eta) == (Slot.FRESH, (1,), 2)
+        assert (receipt.gift, receipt.initiator, receipt.eta) == (Gift.FRESH, (1,), 2)
         assert receipt.owners == (0, 1, 2) and receipt.waited_s >= 0
         out = np.zeros(1000, np.float32)
         found = jobs[2].partial(divisor="contributors").wait(out=out, deadline="10s")
         assert found is not None and (out == values(1)).all()
-        assert (found.receipt.op_seq, found.receipt.slot, found.receipt.fresh) == (0, Slot.NULL, (1,))
+        assert (found.receipt.op_seq, found.receipt.gift, found.receipt.fresh) == (0, Gift.NULL, (1,))
         assert jobs[2].partial().poll(out=out) is None, "it has had it"
 
 

@@ -66,7 +66,7 @@ def test_reduce__goes_on_without_one_replica_and_is_exact() -> None:
         late = jobs[3].coded()
         assert late.over(0) and not late.over(1)
         array, receipt = give(jobs[3])
-        assert array[0] == whole() and receipt.slot is ultima.Slot.NULL, "the result of its step, at once"
+        assert array[0] == whole() and receipt.gift is ultima.Gift.NULL, "the result of its step, at once"
         result = late.wait(0)
         assert result.array[0] == whole() and result.receipt.step == 0
 

@@ -13,7 +13,7 @@ import pytest
 
 import ultima
 from tests.client.api.slots import SEED, Witness, at_once, slots, until
-from ultima import Job, Options, Receipt, Slot, Status
+from ultima import Gift, Job, Options, Receipt, Status
 from ultima.base.reference import picks
 from ultima.testing import FakeDaemon
 
@@ -29,13 +29,13 @@ def test_allreduce__figure_7() -> None:
         receipt = first.allreduce(theirs)
         assert (theirs[0], receipt.included, receipt.fresh, receipt.initiator) == (2.0, 1, (1,), (1,))
         receipt = late.allreduce(mine)
-        assert mine[0] == 2.0 and receipt.kept and receipt.slot is Slot.NULL, "the result of op 0; ours stays"
+        assert mine[0] == 2.0 and receipt.kept and receipt.gift is Gift.NULL, "the result of op 0; ours stays"
         assert late.partial().pending == (0,)
         mine[:], theirs[:] = 10, 8
         late_receipt, receipt = at_once(lambda: late.allreduce(mine), lambda: _later(late, first, theirs))
         assert (mine[0], theirs[0]) == (12.0, 12.0)
         assert (late_receipt.stale, late_receipt.stale_steps, late_receipt.fresh) == ((0,), {0: 0}, (1,))
-        assert (late_receipt.slot, receipt.slot, late_receipt.kept) == (Slot.STALE, Slot.FRESH, False)
+        assert (late_receipt.gift, receipt.gift, late_receipt.kept) == (Gift.STALE, Gift.FRESH, False)
         assert late.partial().pending == () and late.partial().step == 2
 
 
@@ -80,7 +80,7 @@ def test_allreduce__far_behind_takes_the_newest_and_adds_up() -> None:
         one[:] = 1
         daemon.delay(0, 0.3)
         receipts = at_once(lambda: first.allreduce(one), lambda: late.allreduce(mine))
-        assert receipts[1].stale_steps == {0: 0} and receipts[1].slot is Slot.STALE
+        assert receipts[1].stale_steps == {0: 0} and receipts[1].gift is Gift.STALE
         assert mine.tolist() == one.tolist() == [11.0] * 3, "(5 + 7 + 9 + 1) / 2"
 
 
@@ -97,7 +97,7 @@ def test_allreduce__dragged_through_50_ops_and_catches_up() -> None:
         assert late.partial().pending == tuple(range(50))
         mine = np.ones(3)
         receipt = late.allreduce(mine)
-        assert (receipt.op_seq, receipt.stale_steps, receipt.slot) == (50, {0: 0}, Slot.STALE)
+        assert (receipt.op_seq, receipt.stale_steps, receipt.gift) == (50, {0: 0}, Gift.STALE)
         assert mine.tolist() == [25.5] * 3, "all 51 of them, of two ranks"
 
 
@@ -114,7 +114,7 @@ def test_policies__who_starts_an_op(policy: str, quorum: int | None) -> None:
         assert result is not None and result.receipt.included == needed
         assert result.receipt.policy == policy and result.receipt.contributors == tuple(range(needed))
         assert result.array.tolist() == [(2.0**needed - 1) / needed] * 2
-        assert result.receipt.slot is (Slot.FRESH if needed == 4 else Slot.NULL)
+        assert result.receipt.gift is (Gift.FRESH if needed == 4 else Gift.NULL)
         assert bool(result.receipt.initiator) == (policy != "full")
 
 

@@ -60,7 +60,7 @@ def test_without_a_policy__there_is_no_slot() -> None:
         for call in (lambda: job.partial(), lambda: job.allreduce(np.ones(1), step=3)):
             with pytest.raises(InvalidArgument, match="policy is 'none'; allowed: another one"):
                 call()
-        assert job.allreduce(np.ones(1)).slot is None
+        assert job.allreduce(np.ones(1)).gift is None
 
 
 def test_with_a_policy__only_allreduce() -> None:
@@ -284,7 +284,12 @@ def test_receipt__reads_well() -> None:
         assert "2 of 2 ranks included, rank 0 stale (from step 0)" in str(receipt)
         told = receipt.as_dict()
         assert (told["policy"], told["included"], told["fresh"], told["stale"]) == ("majority", 2, [1], [0])
-        assert (told["stale_steps"], told["initiator"], told["slot"], told["kept"]) == ({"0": 0}, [1], "fresh", False)
+        assert (told["stale_steps"], told["initiator"], told["gift"], told["kept"]) == ({"0": 0}, [1], "fresh", False)
+        assert told["slot"] == "fresh", "the key's old name"
+        with pytest.warns(DeprecationWarning, match="Receipt.slot is called Receipt.gift now"):
+            assert receipt.slot is ultima.Gift.FRESH
+        with pytest.warns(DeprecationWarning, match="ultima.Slot is called ultima.Gift now"):
+            assert ultima.Slot is ultima.Gift
         assert told["eta"] == 4
 
 

@@ -98,7 +98,7 @@ def test_properties() -> None:
 def test_as_dict__every_field_in_json() -> None:
     for receipt in (COMPLETE, PARTIAL):
         data: dict[str, Any] = json.loads(json.dumps(receipt.as_dict()))
-        summed_up = {"gone", "fresh", "stale", "stale_steps"}
+        summed_up = {"gone", "fresh", "stale", "stale_steps", "slot"}
         assert set(data) == {field.name for field in dataclasses.fields(Receipt)} | summed_up
         assert set(data["peers"][1]) == {field.name for field in dataclasses.fields(PeerReceipt)}
     assert data["status"] == "PARTIAL"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ultima._native import ffi, lib
-from ultima.base.receipt import Host, Slot, StageEnd, Status, Why
+from ultima.base.receipt import Gift, Host, StageEnd, Status, Why
 from ultima.base.sparse_form import SparseCall
 from ultima.base.words import (
     ADAPTIVE,
@@ -354,7 +354,7 @@ def test_partial__a_call_is_told_by_its_own_number() -> None:
     completion = ours.take()
     assert completion is not None and (completion.number, completion.op_seq, completion.status) == (3, 72, 1)
     receipt = completion.receipt
-    assert (receipt.policy, receipt.slot, receipt.included, receipt.initiator) == ("majority", Slot.STALE, 3, (3, 4))
+    assert (receipt.policy, receipt.gift, receipt.included, receipt.initiator) == ("majority", Gift.STALE, 3, (3, 4))
     assert (receipt.fresh, receipt.stale, receipt.stale_steps) == ((2, 3), (1,), {1: 65})
     assert (receipt.kept, receipt.eta, receipt.waited_s) == (True, 6, 0.002)
     assert (receipt.contributors, receipt.partly) == ((1, 3), (2,)), "only those of a host that gave"
