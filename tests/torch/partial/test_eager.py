@@ -250,7 +250,9 @@ def hyperplane(jobs: FakeJobs, rank: int, seed: int, make: Callable[..., Any]) -
     return float((model.weight[0].detach() - truth).square().mean() / truth.square().mean())
 
 
-@pytest.mark.parametrize("policy", ["solo", "majority", "quorum"])
+@pytest.mark.parametrize(
+    "policy", ["solo", *(pytest.param(policy, marks=pytest.mark.check) for policy in ("majority", "quorum"))]
+)
 def test_accuracy__is_that_of_full_within_tolerance(policy: str) -> None:
     """Errors of the trained plane, relative to its size; noise alone leaves some 1e-5."""
     for seed in (1, 2):
