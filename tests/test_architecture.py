@@ -225,6 +225,7 @@ def test_wire__nobody_else_knows_how_long_a_header_is() -> None:
     assert not [str(path.relative_to(transport)) for path in outside if secret.search(path.read_text())]
 
 
+@pytest.mark.timeout(600)  # the first to ask builds the simulator
 @pytest.mark.parametrize("level", ["-O2", *(pytest.param(level, marks=pytest.mark.check) for level in ("-O0", "-O3"))])
 def test_core__objects_ask_nothing_of_the_system(level: str, tmp_path: Path) -> None:
     """No system call, clock, allocation or output: what the objects leave undefined is all that they could call."""

@@ -14,6 +14,8 @@ import pytest
 
 from tests.making import BUILD, objects
 
+# The first to ask builds the simulator.
+pytestmark = pytest.mark.timeout(600)
 CORE = Path(__file__).resolve().parents[1] / "transport_c/core"
 SIM = CORE.parent / "sim"
 EXT = CORE.parent / "ext"
