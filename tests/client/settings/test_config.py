@@ -262,7 +262,7 @@ def test_resolve__every_variable_of_the_table_is_known() -> None:
     assert config.__doc__ is not None
     told = set(re.findall(r"ULTIMA_[A-Z_]+", config.__doc__)) - {"ULTIMA_INCASTS"}
     options = {option.variable for option in TABLE}
-    assert told | options | {"ULTIMA_ON_INSUFFICIENT"} == set(config.VARIABLES)
+    assert told | options | {"ULTIMA_ON_INSUFFICIENT", "ULTIMA_WIRE"} == set(config.VARIABLES)
 
 
 def test_resolve__mode() -> None:
