@@ -76,6 +76,10 @@ def demo(
         str | None,
         typer.Option(metavar="SHARE", help="Train once more with this share of the gradients sent, as in 1%."),
     ] = None,
+    wire: Annotated[
+        str | None,
+        typer.Option(metavar="FORM", help="Train once more with gradients in few bits: int16, int8 or int4."),
+    ] = None,
     loss: Annotated[
         str | None,
         typer.Option(
@@ -100,6 +104,8 @@ def demo(
     ways = [extra]
     if sparse is not None:
         ways.append([*extra, "--sparse", _share(sparse, backend, policy, coded)])
+    if wire is not None:
+        ways.append([*extra, "--wire", _form(wire, backend, policy, coded)])
     weathers = _weathers(loss, rate, backend)
     try:
         load(data.value)
@@ -180,6 +186,17 @@ def _share(text: str, backend: Backend, policy: Policy, coded: int | None) -> st
     if backend is not Backend.ULTIMA or policy is not Policy.NONE or coded:
         raise InvalidArgument("--sparse", text, "none with --backend gloo, with a --policy or with --coded")
     return str(share_of(text))
+
+
+def _form(text: str, backend: Backend, policy: Policy, coded: int | None) -> str:
+    """Raises InvalidArgument."""
+    from ultima.quant import FORMS
+
+    if text not in FORMS:
+        raise InvalidArgument("--wire", text, ", ".join(FORMS))
+    if backend is not Backend.ULTIMA or policy is not Policy.NONE or coded:
+        raise InvalidArgument("--wire", text, "none with --backend gloo, with a --policy or with --coded")
+    return text
 
 
 def _weathers(loss: str | None, rate: str | None, backend: Backend) -> list[Any]:

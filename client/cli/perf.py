@@ -76,6 +76,10 @@ def perf(
     ] = Mode.BOUNDED,
     deadline: Annotated[str | None, typer.Option(help="Longest time of one op: 300ms, 2s, none.")] = None,
     agree: Annotated[bool, typer.Option("--agree", help="All ranks that return hold identical bytes.")] = False,
+    wire: Annotated[
+        str | None, typer.Option(help="Elements travel as int16, int8 or int4 (float; sum or avg): docs/quantised.md.")
+    ] = None,
+    answer: Annotated[str | None, typer.Option(help="And results as this, as fine as --wire or finer.")] = None,
     algorithm: Annotated[str | None, typer.Option(help="tar, ring, bcube or ps.")] = None,
     congestion: Annotated[str | None, typer.Option(help="swift, dctcp, timely or none.")] = None,
     hadamard: Annotated[str | None, typer.Option(help="off, on or auto.")] = None,
@@ -95,6 +99,7 @@ def perf(
     sizes = sizes_of(begin, end, step, factor)
     types = _chosen("-d", SYNONYMS.get(datatype, datatype), tuple(TYPES))
     ops = _chosen("-o", op, OPS)
+    _check_wire(wire, answer, types, ops)
     import ultima
     from ultima.base.durations import deadline_s
     from ultima.cli.perf_bench import Plan, scratch_bytes
@@ -117,7 +122,7 @@ def perf(
     options = options_of(said)
     if output is not None and not output.parent.is_dir():
         raise InvalidArgument("-J", str(output), "a file in an existing folder")
-    plan = Plan(iterations, warmup, checks, mode.value, deadline, loss_columns, agree)
+    plan = Plan(iterations, warmup, checks, mode.value, deadline, loss_columns, agree, wire, answer)
     largest = max(*sizes, scratch_bytes(plan))
     # Two arrays of the largest size, what the ranks tell one another, and what rounding takes.
     arena = 2 * largest + 2 * scratch_bytes(plan) + 65536
@@ -136,6 +141,8 @@ def perf(
         "deadline": deadline,
         "loss_columns": loss_columns,
         "agree": agree,
+        "wire": wire,
+        "answer": answer or wire,
     }
     if not os.environ.get("RANK") and not os.environ.get("WORLD_SIZE"):
         say(ALONE, err=True)
@@ -221,6 +228,7 @@ def preamble(config: dict[str, Any], ranks: list[dict[str, Any]]) -> str:
         f"validation: {config['validation']} graph: 0",
         f"# mode {config['mode']}, deadline {config['deadline'] or 'by default'}{', agree' * config['agree']}, "
         + ("each op timed from a barrier to the slowest rank" if config["loss_columns"] else "ops timed back to back"),
+        *([f"# elements travel as {config['wire']}, results as {config['answer']}"] if config.get("wire") else []),
         "# " + ", ".join(f"{name} {word}" for name, word in config["options"].items()),
         *_authentication_lines(config.get("authentication", "")),
         "#",
@@ -283,6 +291,25 @@ def size_of(flag: str, text: str) -> int:
     if not 1 <= size <= BUCKET_BYTES_MAX:
         raise InvalidArgument(flag, text, SIZE_ALLOWED)
     return size
+
+
+def _check_wire(wire: str | None, answer: str | None, types: list[str], ops: list[str]) -> None:
+    """Raises InvalidArgument."""
+    from ultima.quant import FORMS
+
+    if wire is None:
+        if answer is not None:
+            raise InvalidArgument("--answer", answer, "none without --wire")
+        return
+    if wire not in FORMS:
+        raise InvalidArgument("--wire", wire, ", ".join(FORMS))
+    finer = FORMS[: FORMS.index(wire) + 1]
+    if answer is not None and answer not in finer:
+        raise InvalidArgument("--answer", answer, f"as fine as --wire, or finer: {', '.join(finer)}")
+    if types != ["float"]:
+        raise InvalidArgument("-d", ", ".join(types), "float with --wire")
+    if not set(ops) <= {"sum", "avg"}:
+        raise InvalidArgument("-o", ", ".join(ops), "sum or avg with --wire")
 
 
 def _chosen(flag: str, named: str, known: tuple[str, ...]) -> list[str]:

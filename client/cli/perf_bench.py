@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from ultima import Job, Receipt, Status
 from ultima.base.words import RELIABLE_ONLY
 from ultima.cli.perf_table import Half, Row, Tail, Told, quantile
-from ultima.cli.perf_values import TYPES, Array, contribution, expected, wrong
+from ultima.cli.perf_values import TYPES, Array, contribution, expected, slack, wrong
 
 SCRATCH_BYTES_MIN = 4096
 STATUSES = (Status.COMPLETE, Status.PARTIAL, Status.INSUFFICIENT)
@@ -37,6 +38,8 @@ class Plan:
     deadline: str | None
     loss_columns: bool
     agree: bool = False
+    wire: str | None = None
+    answer: str | None = None
 
 
 class Account:
@@ -153,11 +156,13 @@ class Bench:
             if target is not source:
                 target.view(np.uint8)[:] = 0xFF
             account.add(self._reduce(source, target, type_name, op))
-            found += wrong(target, want)
+            found += wrong(target, want, self._slack(op))
         total, found = self._sum_up(account, found)
         return None if total.incomplete_ops else found
 
     def _reduce(self, source: Array, target: Array, type_name: str, op: str) -> Receipt:
+        plan = self._plan
+        words: dict[str, Any] = {} if plan.wire is None else {"wire": plan.wire, "answer": plan.answer}
         return self._job.allreduce(
             source,
             op=op,
@@ -166,7 +171,13 @@ class Bench:
             mode="reliable" if op in RELIABLE_ONLY else self._plan.mode,
             deadline=self._plan.deadline,
             agree=self._plan.agree,
+            **words,
         )
+
+    def _slack(self, op: str) -> float:
+        """By how much a result may be off."""
+        plan = self._plan
+        return slack(self._job.world_size, op, plan.wire, plan.answer or plan.wire) if plan.wire else 0.0
 
     def _barrier(self) -> None:
         self._token[0] = 1

@@ -26,6 +26,8 @@ TYPES: dict[str, tuple[str, int, type[np.generic]]] = {
 SYNONYMS = {"float32": "float", "float64": "double", "float16": "half", "int": "int32"}
 OPS = ("sum", "prod", "max", "min", "avg")
 EXACT_SUM_MAX = 256
+LEVELS = {"int16": 32767, "int8": 127, "int4": 7}
+"""The largest code of each form of few bits."""
 
 
 def contribution(rank: int, world: int, count: int, type_name: str, op: str) -> Array:
@@ -54,9 +56,17 @@ def expected(world: int, count: int, type_name: str, op: str) -> Array:
     return np.resize(_encode(result, type_name), count)
 
 
-def wrong(got: Array, want: Array) -> int:
-    """Elements that differ, bit for bit."""
-    return int(np.count_nonzero(got != want))
+def wrong(got: Array, want: Array, within: float = 0.0) -> int:
+    """Elements that differ, bit for bit, or by more than |within| if that is not 0."""
+    return int(np.count_nonzero(~(np.abs(got - want) <= within) if within else got != want))
+
+
+def slack(world: int, op: str, wire: str, answer: str | None) -> float:
+    """By how much a result may be off whose contributions and answers were rounded at random: one step of each. A step
+    is the block's largest value over the largest code, a sixteenth more at most."""
+    largest = _modulus(world) - 1
+    ranks = world if op == "sum" else 1
+    return ranks * largest * 17 / 16 * (1 / LEVELS[wire] + 2 / LEVELS[answer or wire])
 
 
 def _modulus(world: int) -> int:

@@ -38,6 +38,9 @@ def simulate(
     ops: Annotated[
         int, typer.Option(help="Ops of each bucket size, rounded up to runs of 28; more show the tail better.")
     ] = 56,
+    wire: Annotated[
+        str | None, typer.Option(help="Buckets of float32 that travel as int16, int8 or int4: docs/quantised.md.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the random losses.")] = 1,
     as_json: AsJson = False,
 ) -> None:
@@ -62,15 +65,37 @@ def simulate(
         "deadline_us": round(duration_s(deadline, "--deadline") * 1e6),
     }
     sizes = [size_bytes(text, "--bucket", 4, BUCKET_MAX) for text in bucket or ["1M", "25M"]]
-    rows = {size: predict(knobs | {"bytes": size}, seed, -(-ops // OPS_EACH)) for size in sizes}
+    given = {size: travelling(size, wire, hosts) for size in sizes}
+    rows = {size: predict(knobs | {"bytes": given[size]}, seed, -(-ops // OPS_EACH)) for size in sizes}
     if as_json:
-        print_json({"network": knobs, "seed": seed, "rows": [facts(size, row) for size, row in rows.items()]})
+        print_json(
+            {
+                "network": knobs,
+                "wire": wire or "float32",
+                "seed": seed,
+                "rows": [facts(size, row) for size, row in rows.items()],
+            }
+        )
         return
     slow = f", one {slow_host} times slower" if slow_host > 1 else ""
-    say(f"{hosts} hosts, {rate}, {delay} one way, {buffer} of switch buffer, {loss} lost{slow}; virtual time")
+    few = f"; buckets travel as {wire}, the time to code them not counted" if wire else ""
+    say(f"{hosts} hosts, {rate}, {delay} one way, {buffer} of switch buffer, {loss} lost{slow}; virtual time{few}")
     say(HEAD)
     for size, row in rows.items():
         say(line(size, row))
+
+
+def travelling(size: int, wire: str | None, hosts: int) -> int:
+    """The bytes of a dense op that has as many packets as one of |size| bytes that travel as |wire|. Raises
+    InvalidArgument."""
+    from ultima.base.errors import InvalidArgument
+    from ultima.quant import FORMS, encoded_bytes
+
+    if wire is None:
+        return size
+    if wire not in FORMS:
+        raise InvalidArgument("--wire", wire, ", ".join(FORMS))
+    return -(-encoded_bytes(size // 4, wire, hosts=hosts) // 4) * 4
 
 
 def facts(size: int, row: Predicted) -> dict[str, Any]:

@@ -16,6 +16,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+Way = float | str | None
+"""Of gradients: the share of the entries that was sent, the form of their elements; None for all as they are."""
 PLAIN_PERIOD_S = 2.0
 # A relay that is later than this has been kept from the CPU: its timers are exact to a tenth of a millisecond.
 LATE_S = 0.005
@@ -107,14 +109,21 @@ def describe_start(event: dict[str, Any]) -> str:
         + ("" if event.get("policy", "none") == "none" else f", policy {event['policy']}")
         + (f", coded: {event['coded']} of {_sharers(event)} may be late" if event.get("coded") else "")
         + ("" if event.get("sparse") is None else f", {event['sparse']:.2%} of the gradients")
+        + (f", gradients in {event['wire']}" if event.get("wire") else "")
     )
 
 
-def ways_of(runs: list[Run]) -> dict[float | None, list[Run]]:
-    """The runs by the share of the gradients that was sent; None for all of them."""
-    found: dict[float | None, list[Run]] = {}
+def way_of(run: Run) -> Way:
+    """How a run's gradients were sent."""
+    way: Way = run.start.get("wire") or run.start.get("sparse")
+    return way
+
+
+def ways_of(runs: list[Run]) -> dict[Way, list[Run]]:
+    """The runs by how their gradients were sent."""
+    found: dict[Way, list[Run]] = {}
     for run in runs:
-        found.setdefault(run.start.get("sparse"), []).append(run)
+        found.setdefault(way_of(run), []).append(run)
     return found
 
 
@@ -159,7 +168,7 @@ def print_summary(console: Console, runs: list[Run], wall_s: float) -> None:
         table.add_row(
             str(run.seed),
             *([_network_name(run)] if networks else []),
-            *([gradients_text(run.start.get("sparse"))] if shares else []),
+            *([gradients_text(way_of(run))] if shares else []),
             f"{run.result['accuracy']:.2%}",
             f"{run.result['step_ms']:.1f} ms",
             f"{run.result['train_s']:.1f} s",
@@ -207,14 +216,16 @@ def print_summary(console: Console, runs: list[Run], wall_s: float) -> None:
     say(console, f"Took {wall_s:.0f} s in all.")
 
 
-def gradients_text(share: float | None) -> str:
+def gradients_text(share: Way) -> str:
     """What was sent of them."""
+    if isinstance(share, str):
+        return f"in {share}"
     return "dense" if share is None else f"{100 * share:g} % of them"
 
 
-def _ways_table(ways: dict[float | None, list[Run]]) -> Table:
+def _ways_table(ways: dict[Way, list[Run]]) -> Table:
     """Accuracy, bytes and time beside each other, as means over the seeds."""
-    table = _table("Dense and sparse gradients")
+    table = _table("How gradients were sent")
     for name in ("gradients", "accuracy", "sent by a rank", "to dense", "step p50", "training"):
         table.add_column(name, justify="right", no_wrap=True)
     sent = {share: [run.result["ranks"][0]["sent_bytes"] for run in each] for share, each in ways.items()}

@@ -56,16 +56,24 @@ class Trainer(Protocol):
 
 
 def trainer_of(
-    policy: str, model: nn.Module, learning_rate: float, coded: int, share: int, sparse: float | None = None
+    policy: str,
+    model: nn.Module,
+    learning_rate: float,
+    coded: int,
+    share: int,
+    sparse: float | None = None,
+    wire: str | None = None,
 ) -> Trainer:
     """The trainer for a policy; "none" for plain DDP. |coded|: ranks of each group that may be late, 0 for no coded
     gradients; |share|: points of a step for each rank; |sparse|: share of each gradient that is sent, None for all of
-    it. Raises InvalidArgument.
+    it; |wire|: the form in which gradients travel, None for float32. Raises InvalidArgument.
     """
     if coded:
         return Coded(model, learning_rate, coded, share)
     if sparse is not None:
         return Sparse(model, learning_rate, sparse)
+    if wire is not None:
+        return Quantised(model, learning_rate, wire)
     if policy == "none":
         return Plain(model, learning_rate)
     if policy in RNA_POLICIES:
@@ -134,6 +142,25 @@ class Sparse(Plain):
         known = told.sparse_bytes or not told.sparse_ops  # sums in the network do not tell theirs
         sent = {"sent_bytes": whole + told.sparse_bytes if known else None, "ratio": told.ratio, "summary": str(told)}
         return {**base, **sent}
+
+
+class Quantised(Plain):
+    """DDP as it is, and a hook that sends each element in few bits."""
+
+    def __init__(self, model: nn.Module, learning_rate: float, wire: str) -> None:
+        from ultima.torch import QuantState, quantize_hook
+
+        super().__init__(model, learning_rate)
+        self.state: QuantState = QuantState(wire)
+        self.model.register_comm_hook(self.state, quantize_hook)
+
+    def account(self, seconds: float) -> dict[str, Any]:
+        told = self.state.summary()
+        base = super().account(seconds)
+        # Both with their headers, as shares of what the same buckets would have been; the others went dense.
+        share = told.wire_bytes / told.dense_bytes if told.dense_bytes else 1.0
+        sent = base["sent_bytes"] * share if told.quantised_ops == told.ops else None
+        return {**base, "sent_bytes": sent, "summary": str(told)}
 
 
 class Rounds(OwnShare):

@@ -11,6 +11,16 @@ The daemon's own kernels do it. `docs/quantised.md` says which form to take, and
 """
 
 from ultima.quant.feedback import Feedback
-from ultima.quant.slots import FORMS, Draws, decode, encode, rounded, slot_elements, wire_bytes
+from ultima.quant.slots import FORMS, Draws, decode, encode, encoded_bytes, rounded, slot_elements, wire_bytes
 
-__all__ = ["FORMS", "Draws", "Feedback", "decode", "encode", "rounded", "slot_elements", "wire_bytes"]
+__all__ = [
+    "FORMS",
+    "Draws",
+    "Feedback",
+    "decode",
+    "encode",
+    "encoded_bytes",
+    "rounded",
+    "slot_elements",
+    "wire_bytes",
+]

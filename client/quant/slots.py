@@ -139,6 +139,14 @@ def rounded(
     return out.reshape(np.shape(values))
 
 
+def encoded_bytes(size: int, wire: str = _DENSE, *, hosts: int = 2, payload: int = PAYLOAD) -> int:
+    """The payload bytes of `size` float32 elements that travel as `wire`, in chunks for so many hosts.
+
+    Raises InvalidArgument, as `wire_bytes`.
+    """
+    return sum(_chunk_bytes(chunk, wire, payload, 0) for chunk in _chunks(size, hosts))
+
+
 def wire_bytes(
     size: int,
     wire: str = _DENSE,
@@ -158,12 +166,9 @@ def wire_bytes(
 
     Raises InvalidArgument.
     """
-    check_whole_between(size, "size", 0, 2**40)
-    check_whole_between(hosts, "hosts", 1, _HOSTS_MOST)
+    chunks = _chunks(size, hosts)
     check_whole_between(payload, "payload", _PAYLOAD_LEAST, _PAYLOAD_MOST)
     check_whole_between(headers, "headers", 0, 2**16)
-    ends = [chunk * size // hosts for chunk in range(hosts + 1)]
-    chunks = [end - begin for begin, end in pairwise(ends)]
     given = [_chunk_bytes(chunk, wire, payload, headers) for chunk in chunks]
     told = [_chunk_bytes(chunk, answer or wire, payload, headers) for chunk in chunks]
     return max(sum(given) - given[host] + (hosts - 1) * told[host] for host in range(hosts))
@@ -182,6 +187,12 @@ def floats_of(values: Any, name: str) -> Floats:
     if found.dtype != np.float32:
         raise InvalidArgument(name, f"elements of {found.dtype}", "float32")
     return np.ascontiguousarray(found).reshape(-1)
+
+
+def _chunks(size: int, hosts: int) -> list[int]:
+    check_whole_between(size, "size", 0, 2**40)
+    check_whole_between(hosts, "hosts", 1, _HOSTS_MOST)
+    return [end - begin for begin, end in pairwise(chunk * size // hosts for chunk in range(hosts + 1))]
 
 
 def _chunk_bytes(elements: int, wire: str, payload: int, headers: int) -> int:

@@ -220,9 +220,10 @@ def test_demo__trains_dense_and_sparse(forked: None) -> None:
 
 def test_report__puts_dense_and_sparse_side_by_side() -> None:
     runs = []
-    for seed, share, sent in ((1, None, 4e6), (1, 0.01, 1e6), (2, None, 4e6), (2, 0.01, 2e6)):
+    ways = ((1, None, 4e6), (1, 0.01, 1e6), (2, None, 4e6), (2, 0.01, 2e6), (1, "int8", 1e6))
+    for seed, share, sent in ways:
         run = a_run(seed, 0.5 if share is None else 0.75, [summary()])
-        run.start["sparse"] = share
+        run.start["wire" if isinstance(share, str) else "sparse"] = share
         told = {} if share is None else {"summary": "9 buckets sparse"}
         run.result["ranks"] = [{"sent_bytes": sent, **told}]
         runs.append(run)
@@ -231,8 +232,24 @@ def test_report__puts_dense_and_sparse_side_by_side() -> None:
     lines = [" ".join(line.split()) for line in console.export_text().splitlines()]
     assert "dense 50.00% 4.0 MB 1.000 20.0 ms 9.0 s" in lines
     assert "1 % of them 75.00% 1.5 MB 0.375 20.0 ms 9.0 s" in lines
+    assert "in int8 75.00% 1.0 MB 0.250 20.0 ms 9.0 s" in lines
     assert "Mean accuracy of 2 seeds, 1 % of them: 75.00%" in lines
     assert "Seed 2, rank 0: 9 buckets sparse" in lines
+
+
+@needs_torch
+@pytest.mark.check
+@pytest.mark.timeout(150)
+def test_demo__trains_dense_and_quantised(forked: None) -> None:
+    result = runner.invoke(main.build(), ["demo", *QUICK, "--wire", "int8", "--json"])
+    assert result.exit_code == 0, result.output
+    dense, few = json.loads(result.stdout)["runs"]
+    assert (dense["wire"], few["wire"]) == (None, "int8")
+    assert dense["replicas_equal"] and few["replicas_equal"]
+    whole, part = (run["ranks"][0]["sent_bytes"] for run in (dense, few))
+    assert part / whole == pytest.approx(0.2557, rel=0.01)
+    assert abs(few["accuracy"] - dense["accuracy"]) < 0.05
+    assert "74 buckets quantised, 0 dense" in few["ranks"][0]["summary"]
 
 
 @needs_torch
@@ -443,6 +460,8 @@ def test_report__says_who_was_not_waited_for() -> None:
         (["--sparse", "1%", "--backend", "gloo"], "none with --backend gloo"),
         (["--sparse", "1%", "--policy", "solo"], "with a --policy"),
         (["--sparse", "few"], "a share above 0"),
+        (["--wire", "int8", "--backend", "gloo"], "none with --backend gloo"),
+        (["--wire", "int3"], "int16, int8, int4"),
         (["--sparse", "101%"], "a share above 0"),
         (["--loss", "50%"], "--loss is '50%'; allowed: a share above 0, to 30%"),
         (["--rate", "fast"], "--rate is 'fast'; allowed: a rate from 1Mbit"),

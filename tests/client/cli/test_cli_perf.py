@@ -17,6 +17,7 @@ from ultima.base.errors import InvalidArgument
 from ultima.cli import main, perf, perf_table, perf_values
 from ultima.cli.perf_bench import Bench, Plan
 from ultima.cli.perf_table import Half, Report, Row, Tail
+from ultima.quant import Draws, rounded
 from ultima.testing import FakeDaemon
 
 runner = CliRunner()
@@ -261,6 +262,18 @@ def test_perf__wrong_values_are_exit_status_1(monkeypatch: pytest.MonkeyPatch) -
     assert "2 measurements held wrong values" in result.stderr
 
 
+@pytest.mark.parametrize("op", ["sum", "avg"])
+@pytest.mark.parametrize(("wire", "answer"), [("int16", "int16"), ("int8", "int8"), ("int4", "int4"), ("int4", "int8")])
+def test_slack__is_what_rounding_may_do_and_no_more_than_a_few_steps(wire: str, answer: str, op: str) -> None:
+    """For three hosts, rounded by the daemon's kernels: nothing is beyond it, and an eighth of it is exceeded."""
+    given = [perf_values.contribution(rank, 3, 4000, "float", op) for rank in range(3)]
+    sums = sum(rounded(each, wire, Draws(1, rank)) for rank, each in enumerate(given))
+    got = rounded(sums if op == "sum" else sums / np.float32(3), answer, Draws(1, answer=True))
+    want, slack = perf_values.expected(3, 4000, "float", op), perf_values.slack(3, op, wire, answer)
+    assert perf_values.wrong(got, want, slack) == 0 < perf_values.wrong(got, want, slack / 8)
+    assert perf_values.wrong(np.full_like(got, np.nan), want, slack) == 4000
+
+
 def test_perf__other_ranks_are_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
@@ -278,6 +291,11 @@ def test_perf__other_ranks_are_silent(monkeypatch: pytest.MonkeyPatch) -> None:
         (["-b", "2K", "-e", "1K"], "-e"),
         (["--deadline", "soon"], "--deadline"),
         (["-J", "/no/such/folder/x.json"], "-J"),
+        (["--wire", "int3"], "--wire"),
+        (["--answer", "int8"], "--answer"),
+        (["--wire", "int8", "--answer", "int4"], "--answer"),
+        (["--wire", "int8", "-d", "double"], "-d"),
+        (["--wire", "int8", "-o", "max"], "-o"),
     ],
 )
 def test_perf__names_the_flag_that_is_wrong(arguments: list[str], named: str) -> None:

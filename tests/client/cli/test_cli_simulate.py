@@ -38,6 +38,13 @@ def test_simulate__predicts_and_stays_above_the_wire() -> None:
     assert told("--loss", "2%", "--seed", "2") != lossy
 
 
+def test_simulate__few_bits_take_a_share_of_the_time() -> None:
+    """Packets are as many as a quantised op has; the bucket is told as it is given."""
+    dense, few = told("--bucket", "200K"), told("--bucket", "200K", "--wire", "int4")
+    assert few["bucket_bytes"] == dense["bucket_bytes"] == 200 << 10
+    assert 0.1 < few["bound_us"] / dense["bound_us"] < 0.2 and few["p50_us"] < 0.5 * dense["p50_us"]  # type: ignore[operator]
+
+
 def test_simulate__for_people_and_for_scripts() -> None:
     result = runner.invoke(main.build(), [*SMALL, "--bucket", "4K"])
     lines = result.stdout.splitlines()
@@ -66,6 +73,7 @@ def test_simulate__for_people_and_for_scripts() -> None:
         ("--jobs", "3"),
         ("--ops", "0"),
         ("--seed", "-1"),
+        ("--wire", "int3"),
     ],
 )
 def test_simulate__what_cannot_be_is_named(wrong: tuple[str, str]) -> None:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ultima import InvalidArgument
-from ultima.quant import FORMS, Draws, Feedback, decode, encode, rounded, slot_elements, wire_bytes
+from ultima.quant import FORMS, Draws, Feedback, decode, encode, encoded_bytes, rounded, slot_elements, wire_bytes
 
 LEVELS = {"int16": 32767, "int8": 127, "int4": 7}
 BLOCK = {"int16": 64, "int8": 64, "int4": 32}
@@ -113,6 +113,7 @@ def test_wire_bytes__to_the_byte() -> None:
     two = wire_bytes(2 * 1418, "int8", hosts=2, headers=0)
     assert two == 2 * (1440 + 2 + 1 + 10)
     assert wire_bytes(0, "int8") == 0
+    assert encoded_bytes(2 * 1418, "int8") == two and encoded_bytes(10) == 40
 
 
 def test_wire_bytes__are_those_of_the_document() -> None:
