@@ -64,7 +64,7 @@ ROWS = (
         "One row per host of the job, by host index.",
         python="peers: tuple[PeerReceipt, ...]",
         c="ut_receipt_peer peer[UT_HOSTS_MAX]",
-        at=280,
+        at=304,
         proto=31,
         read="tuple(_peer(host, row, policy) for host, row in zip(hosts, rows, strict=False))",
     ),
@@ -349,8 +349,8 @@ ROWS = (
     ),
     Field(
         "Bytes of payload that this host had sent of the op when it ended here, what it sent again included; "
-        "slower peers may get some later. Of a sparse op these are bytes of blocks, where the numbers above "
-        "count the dense tensor.",
+        "slower peers may get some later. Of a sparse or a quantised op these are bytes as they travelled, where "
+        "the numbers above count the dense tensor.",
         c="uint64_t wire_sent",
         at=256,
         proto=46,
@@ -389,7 +389,45 @@ ROWS = (
         brief="which portion of a call that was split (core/base/portion.h); of the whole call 16 times their "
         "number; else 0",
     ),
-    Field("Nothing yet.", c="uint8_t reserved", at=255),
+    Field(
+        "The forms in which a quantised op travelled: one of `int16`, `int8` and `int4`, or two, as in "
+        "`int4/int8`, that of contributions before that of results. None where values travelled as they are.",
+        c="uint8_t wire",
+        at=255,
+        proto=51,
+        python="wire: str | None = None",
+        read="wire_words(@)",
+        brief="the forms in which a quantised op travelled, as ut_alike has them; 0 where values travelled as they are",
+    ),
+    Field(
+        "In a quantised op: elements of this host's own contribution that were NaN or infinite. Each of them is NaN in "
+        "the result.",
+        c="uint64_t nonfinite_given",
+        at=280,
+        proto=52,
+        python="nonfinite_given: int = 0",
+    ),
+    Field(
+        "In a quantised op: what rounding took from an element of this host's contribution, in units of the bucket: "
+        "the root of the mean square that is expected of its scales.",
+        c="double error_given_squared",
+        at=288,
+        proto=53,
+        python="error_given: float = 0.0",
+        read="math.sqrt(@) if @ >= 0 else 0.0",
+        brief="in a quantised op: the mean square that rounding is expected to take from an element of this host's "
+        "contribution",
+    ),
+    Field(
+        "In a quantised op: what rounding took from an element of the result, after the sum, as `error_given`. It is "
+        "of the part of the result that came.",
+        c="double error_answer_squared",
+        at=296,
+        proto=54,
+        python="error_answer: float = 0.0",
+        read="math.sqrt(@) if @ >= 0 else 0.0",
+        brief="in a quantised op: the mean square that rounding is expected to take from an element of the result",
+    ),
 )
 
-RECEIPT = Struct("ut_receipt", ROWS, 4888, ENUMS)
+RECEIPT = Struct("ut_receipt", ROWS, 4912, ENUMS)

@@ -67,6 +67,7 @@ FIELD = Enum(
         Value("HINT", 12, "hint"),
         Value("SPLIT", 13, "split", "Into portions (core/base/portion.h)."),
         Value("VIEW", 14, "view", "The id of the epoch (core/epoch/epoch.h)."),
+        Value("WIRE", 15, "wire", "Forms of a quantised allreduce, as core/base/what.h has them; 0: a dense one."),
     ),
     text="In what the calls of an op differ.",
 )
@@ -81,6 +82,7 @@ COLLECTIVE = Enum(
         Value("ALL_TO_ALL", 4, "all_to_all"),
         Value("BARRIER", 5, "barrier", "An all-gather of a byte of each host."),
         Value("ALLREDUCE_SPARSE", 6, "allreduce_sparse", "An allreduce to which ranks give indices and values."),
+        Value("ALLREDUCE_QUANT", 7, "allreduce_quant", "An allreduce that travels in few bits an element."),
     ),
     text="What an op does with the ranks' buffers (sched_shard.c). All but the first are reliable.",
     end="UT_COLLECTIVES_END",

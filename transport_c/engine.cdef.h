@@ -80,6 +80,7 @@ const char *ut_strerror(int error);
 #define UT_FIELD_HINT ...
 #define UT_FIELD_SPLIT ...
 #define UT_FIELD_VIEW ...
+#define UT_FIELD_WIRE ...
 #define UT_ALLREDUCE ...
 #define UT_REDUCE_SCATTER ...
 #define UT_ALL_GATHER ...
@@ -87,6 +88,7 @@ const char *ut_strerror(int error);
 #define UT_ALL_TO_ALL ...
 #define UT_BARRIER ...
 #define UT_ALLREDUCE_SPARSE ...
+#define UT_ALLREDUCE_QUANT ...
 /* generated: end */
 /* generated: words of options (schema/) */
 #define UT_TAR ...
@@ -135,6 +137,11 @@ typedef union ut_alike {
         uint8_t form;
         uint8_t none;
     } sparse;
+    struct {
+        uint8_t zero[6];
+        uint8_t forms;
+        uint8_t none;
+    } quant;
 } ut_alike;
 
 typedef struct ut_submission {
@@ -148,7 +155,7 @@ typedef struct ut_submission {
     uint8_t mode;
     uint8_t flags;
     uint8_t collective;
-    uint8_t reserved;
+    uint8_t rounding;
     uint8_t portion;
     uint8_t skipped;
     union {
@@ -158,7 +165,10 @@ typedef struct ut_submission {
             uint32_t newest_step;
         };
         struct {
-            uint64_t entries;
+            union {
+                uint64_t entries;
+                uint64_t residual;
+            };
             ut_alike alike;
         };
     };
@@ -239,8 +249,9 @@ typedef struct ut_receipt {
     uint64_t owners, unused_mask, late_mask, bytes_redundant;
     double residual_squared;
     uint32_t step;
-    uint8_t exact, lacks, portion, reserved;
-    uint64_t wire_sent, wire_received, values;
+    uint8_t exact, lacks, portion, wire;
+    uint64_t wire_sent, wire_received, values, nonfinite_given;
+    double error_given_squared, error_answer_squared;
     ut_receipt_peer peer[64];
     /* generated: end */
 } ut_receipt;

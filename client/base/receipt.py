@@ -279,7 +279,8 @@ class Receipt(Deferred):
     of (what each part is multiplied by) - 1; 0 for an exact one."""
     wire_sent: int = 0
     """Bytes of payload that this host had sent of the op when it ended here, what it sent again included; slower peers
-    may get some later. Of a sparse op these are bytes of blocks, where the numbers above count the dense tensor."""
+    may get some later. Of a sparse or a quantised op these are bytes as they travelled, where the numbers above count
+    the dense tensor."""
     wire_received: int = 0
     """Bytes of payload of the op that came to this host, counted as `wire_sent`."""
     values: int = 0
@@ -289,6 +290,18 @@ class Receipt(Deferred):
     portions: int = 1
     """Into how many portions the op was split, one for each lane of the job; its number is that of the first, and the
     next op's is higher by as many. All else is of all portions together."""
+    wire: str | None = None
+    """The forms in which a quantised op travelled: one of `int16`, `int8` and `int4`, or two, as in `int4/int8`, that
+    of contributions before that of results. None where values travelled as they are."""
+    nonfinite_given: int = 0
+    """In a quantised op: elements of this host's own contribution that were NaN or infinite. Each of them is NaN in the
+    result."""
+    error_given: float = 0.0
+    """In a quantised op: what rounding took from an element of this host's contribution, in units of the bucket: the
+    root of the mean square that is expected of its scales."""
+    error_answer: float = 0.0
+    """In a quantised op: what rounding took from an element of the result, after the sum, as `error_given`. It is of
+    the part of the result that came."""
     # generated: end
 
     @property

@@ -57,6 +57,7 @@ COLLECTIVES = {
     "all_to_all": 4,
     "barrier": 5,
     "allreduce_sparse": 6,
+    "allreduce_quant": 7,
 }
 FIELD_BY_CODE = {
     1: "dtype",
@@ -73,6 +74,7 @@ FIELD_BY_CODE = {
     12: "hint",
     13: "split",
     14: "view",
+    15: "wire",
 }
 # generated: end
 OP_BY_CODE = {code: name for name, code in OPS.items()}
@@ -87,6 +89,10 @@ COLLECTIVE_BY_CODE = {code: name for name, code in COLLECTIVES.items()}
 FORMS = {"float32": 0, "float16": 1, "bfloat16": 2, "float8": 3}
 FORM_BY_CODE = {code: name for name, code in FORMS.items()}
 GROUP_MAX = 256
+
+# In what a quantised allreduce travels, the finest first.
+WIRES = {"int16": 4, "int8": 5, "int4": 6}
+WIRE_BY_CODE = {code: name for name, code in WIRES.items()}
 
 # What starts the ops of a job; "none" is the ordinary job, all others make it a partial one.
 POLICY_BY_CODE = dict(enumerate(POLICIES, 1))
@@ -127,6 +133,12 @@ ERR_CLOSED = -14
 ERR_ABSENT = -16
 
 
+def wire_words(forms: int) -> str | None:
+    """The forms in which a quantised op travelled: of contributions, and, if they differ, of results. None for 0."""
+    given, answered = WIRE_BY_CODE.get(forms & 15), WIRE_BY_CODE.get(forms >> 4)
+    return given if given == answered else f"{given}/{answered}"
+
+
 def field_value(field: str, number: int) -> object:
     """What `number` means as a value of `field`, for the message of a desync: a word, or the number itself."""
     if field == "dtype":
@@ -140,6 +152,8 @@ def field_value(field: str, number: int) -> object:
         return COLLECTIVE_BY_CODE.get(number, number)
     if field == "form":
         return FORM_BY_CODE.get(number, number)
+    if field == "wire":
+        return wire_words(number) or "none"
     if field == "agree":
         return bool(number)
     if field == "divisor":

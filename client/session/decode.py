@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ultima.base.receipt import GIFTS, STAGE_ENDS, STATUSES, TROUBLES, WHYS, Host, PeerReceipt, Receipt, Status, Trouble
-from ultima.base.words import POLICY_BY_CODE
+from ultima.base.words import POLICY_BY_CODE, wire_words
 from ultima.v1.job_options import ETA
 
 if TYPE_CHECKING:
@@ -113,6 +113,10 @@ def decode_receipt(raw: Any, hosts: Sequence[Host], rank: int, world_size: int) 
         values=raw.values,
         lacks=bool(raw.lacks),
         portions=max(1, raw.portion >> 4),
+        wire=wire_words(raw.wire),
+        nonfinite_given=raw.nonfinite_given,
+        error_given=math.sqrt(raw.error_given_squared) if raw.error_given_squared >= 0 else 0.0,
+        error_answer=math.sqrt(raw.error_answer_squared) if raw.error_answer_squared >= 0 else 0.0,
         # generated: end
     )
 

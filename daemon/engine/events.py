@@ -55,6 +55,7 @@ FIELDS = (
     "hint",
     "split",
     "view",
+    "wire",
 )
 # generated: end
 

@@ -29,7 +29,13 @@ PLACES = {
     "field": (FIELD, r"with flag 0x08, (.+?)\.", None),
 }
 # The document writes for people.
-SAYS = {"parameter server": "ps", "sparse allreduce": "allreduce_sparse", "reduction": "op", "epoch": "view"}
+SAYS = {
+    "parameter server": "ps",
+    "sparse allreduce": "allreduce_sparse",
+    "quantised allreduce": "allreduce_quant",
+    "reduction": "op",
+    "epoch": "view",
+}
 
 
 def listed(document: str, pattern: str) -> dict[int, str]:

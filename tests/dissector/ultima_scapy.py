@@ -47,9 +47,10 @@ COLLECTIVES = {
     4: "all_to_all",
     5: "barrier",
     6: "allreduce_sparse",
+    7: "allreduce_quant",
 }
 ALLREDUCE, REDUCE_SCATTER, BROADCAST, RELIABLE, BYTES, HOSTS_MAX = 0, 1, 3, 3, 7, 64
-SPARSE, FLOAT32 = 6, 1
+SPARSE, QUANT, FLOAT32 = 6, 7, 1
 MODES = {1: "bounded", 2: "best_effort", 3: "reliable"}
 POLICIES = {0: "none", 2: "full", 3: "solo", 4: "majority", 5: "quorum", 6: "probe", 7: "seeded", 8: "coded"}
 TAR, TREE, CODED, SUM, AVG = 1, 5, 8, 1, 2
@@ -333,7 +334,7 @@ def _feedback_problems(packet: UltimaFeedback, length: int) -> list[str]:
 
 def _reduction_rule(record: UltimaRecord) -> tuple[bool, str]:
     reduction = record.reduction
-    if record.collective == SPARSE:
+    if record.collective in (SPARSE, QUANT):
         return reduction in (SUM, AVG) and record.dtype == FLOAT32, f"reduction {reduction}: 1 or 2, and of float32"
     if record.collective in (ALLREDUCE, REDUCE_SCATTER):
         holds = reduction in REDUCTIONS and record.dtype != BYTES
@@ -385,15 +386,16 @@ def _is_portion(record: UltimaRecord) -> bool:
     portions, at = divmod(int(record.portion), 16)
     if not record.portion:
         return True
-    return record.collective == ALLREDUCE and not record.policy and 2 <= portions <= 4 and at < portions
+    return record.collective in (ALLREDUCE, QUANT) and not record.policy and 2 <= portions <= 4 and at < portions
 
 
 def _record_problems(record: UltimaRecord) -> list[str]:
     if record.policy and not record.flags & 0x40:
         return _ready_problems(record)
-    sparse = record.collective == SPARSE
-    reduced = sparse or record.collective == ALLREDUCE
-    spares_some = record.algorithm in (TAR, TREE) and (sparse or (reduced and record.mode != RELIABLE))
+    sparse, quant = record.collective == SPARSE, record.collective == QUANT
+    reduced = sparse or quant or record.collective == ALLREDUCE
+    answer, given = divmod(int(record.form), 16)
+    spares_some = record.algorithm in (TAR, TREE) and (sparse or quant or (reduced and record.mode != RELIABLE))
     rules = [
         (record.dtype in DTYPES, f"dtype {record.dtype}: 1 to {max(DTYPES)}"),
         _reduction_rule(record),
@@ -405,13 +407,14 @@ def _record_problems(record: UltimaRecord) -> list[str]:
         (reduced or not record.agree, "agree: only allreduce has it"),
         (record.flags & 0x20 or record.digest == 0, "digest: 0 without flag 0x20"),
         (record.algorithm in ALGORITHMS, f"algorithm {record.algorithm}: 1 to {max(ALGORITHMS)}"),
-        (record.field <= (14 if record.flags & 0x08 else 0), f"field {record.field}: 0 to 14, and 0 without flag 0x08"),
+        (record.field <= (15 if record.flags & 0x08 else 0), f"field {record.field}: 0 to 15, and 0 without flag 0x08"),
         (
             (1 <= record.group <= 256 and record.form <= 3)
             if sparse
-            else not (record.group or record.form or record.hint),
+            else not (record.group or record.hint or (record.form and not quant)),
             f"group {record.group}, form {record.form}, hint {record.hint}: only of sparse ops, 1 to 256 and 0 to 3",
         ),
+        (not quant or 4 <= answer <= given <= 6, f"forms {record.form:#04x}: 4 to 6 twice, answers the finer ones"),
         (_is_portion(record), f"portion {record.portion:#04x}: 0, or one of 2 to 4 of an allreduce without a policy"),
         (record.field or record.full_mask & ~record.any_mask == 0, "a host in every byte that is not in any"),
     ]

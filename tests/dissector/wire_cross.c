@@ -69,14 +69,14 @@ static void show_feedback(const ut_feedback *f)
         unsigned reduction = r->collective == UT_BROADCAST ? r->alike.root : r->redop;
         uint64_t count = r->collective == UT_BARRIER ? r->alike.note : r->count;
         ut_alike sparse = r->collective == UT_ALLREDUCE_SPARSE ? r->alike : (ut_alike){0};
+        unsigned form = r->collective == UT_ALLREDUCE_QUANT ? r->alike.quant.forms : sparse.sparse.form;
         printf(" %" PRIu64 " %" PRIu64 " %u %u %u %u %u %u %u %u", r->op_seq, count, r->dtype, reduction, r->mode,
                r->flags, r->weight, r->algorithm, r->collective, r->agree);
         printf(" %u %u", r->time_left_us, r->digest);
         printf(" %" PRIu64 " %" PRIu64, r->full_mask, r->any_mask);
         printf(" %u %u %u %u %u %u %u %u", r->fresh, r->stale, r->oldest_step, r->initiator, r->policy, r->submitted,
                r->attached, r->view);
-        printf(" %u %u %u %u %" PRIu64, sparse.sparse.group, sparse.sparse.form, sparse.sparse.hint, r->portion,
-               r->epoch);
+        printf(" %u %u %u %u %" PRIu64, sparse.sparse.group, form, sparse.sparse.hint, r->portion, r->epoch);
     }
     for (unsigned i = 0; i < f->ack_words; i++)
         printf(" %" PRIu64, f->ack[i]);

@@ -26,12 +26,13 @@ SEEDS_CAREFUL, SEEDS, SEEDS_LONG = 400, 1000, 5000
 PARTIAL_SEEDS_CAREFUL, PARTIAL_SEEDS, PARTIAL_SEEDS_LONG = 120, 300, 5000
 CANARY_SEEDS = 200
 SPARSE_SEEDS_CAREFUL, SPARSE_SEEDS, SPARSE_SEEDS_LONG = 30, 120, 2000
+QUANT_SEEDS_CAREFUL, QUANT_SEEDS, QUANT_SEEDS_LONG = 10, 70, 2000
 CODED_SEEDS, LINEAR_SEEDS, CODED_SEEDS_LONG, CODED_LIARS = 120, 60, 600, 40
 TREE_SEEDS = 200
 MANY_HOSTS_SEEDS = 6
 FRESH = {"--partial": 1000, "--sparse": 500, "--coded": 1000, "--linear": 1000, "--tree": 1000, "--hostile": 400,
          "--coded --hostile": 250, "--linear --hostile": 250, "--partial --hostile": 100,
-         "--sparse --hostile": 100}  # fmt: skip
+         "--sparse --hostile": 100, "--quant": 500, "--quant --hostile": 100}  # fmt: skip
 # Whichever test comes first builds the simulator.
 pytestmark = pytest.mark.timeout(600)
 # Worlds that once showed a bug, and which. A change of plan.c draws other worlds for them.
@@ -90,7 +91,9 @@ def test_selftest() -> None:
     assert result.stdout.endswith("selftest: 0 failures\n")
 
 
-@pytest.mark.parametrize("which", ["", "--partial", "--coded", "--linear", "--tree", "--sparse", "--hostile"])
+@pytest.mark.parametrize(
+    "which", ["", "--partial", "--coded", "--linear", "--tree", "--sparse", "--quant", "--hostile"]
+)
 def test_seeds__a_few_hold(which: str) -> None:
     """The rest, under sanitizers, sliced and with planted bugs, is for `make check`. None of these takes a second."""
     (program,) = built("sim")
@@ -199,6 +202,30 @@ def test_sparse__thousands_all_hold_and_everything_is_met() -> None:
 def test_sparse__every_pass_over_a_bucket_may_be_cut_anywhere() -> None:
     (program,) = built("sim-sliced")
     hold(program, "--sparse", count=SLICED_SEEDS, seconds=880)
+
+
+@pytest.mark.check
+@pytest.mark.timeout(900)
+def test_quant__seeds_all_hold_and_most_is_met() -> None:
+    """Worlds with quantised allreduces: each slot is, to the bit, what its owner makes of the ranks that it shows."""
+    met = hold_some_carefully("--quant", careful=QUANT_SEEDS_CAREFUL, count=QUANT_SEEDS)
+    assert len(met) > 20
+    assert {name for name, times in met.items() if times == 0} <= {"desync", "late"}
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_quant__thousands_all_hold_and_everything_is_met() -> None:
+    (program,) = built("sim")
+    met = hold(program, "--quant", count=QUANT_SEEDS_LONG, seconds=880)
+    assert [name for name, times in met.items() if times == 0] == []
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_quant__every_pass_over_a_bucket_may_be_cut_anywhere() -> None:
+    (program,) = built("sim-sliced")
+    hold(program, "--quant", count=SLICED_SEEDS, seconds=880)
 
 
 @pytest.mark.check

@@ -25,7 +25,7 @@ typedef struct result {
 typedef struct options {
     uint64_t from, count;
     unsigned jobs;
-    bool single, trace, hashes, perf, blame, selftest, stop, partial, coded, linear, tree, sparse, hostile;
+    bool single, trace, hashes, perf, blame, selftest, stop, partial, coded, linear, tree, sparse, quant, hostile;
     unsigned hosts;     /* of each world; 0: drawn */
     unsigned algorithm; /* of --perf: enum ut_algorithm */
     const char *self;
@@ -41,6 +41,7 @@ static void print_replay(const options *o, uint64_t seed)
                        : o->tree   ? " --tree"
                        : o->coded  ? " --coded"
                        : o->sparse ? " --sparse"
+                       : o->quant  ? " --quant"
                                    : "";
     printf("replay: %s%s%s%s --seed %" PRIu64 "\n", o->self, kind, o->hostile ? " --hostile" : "", hosts, seed);
 }
@@ -64,6 +65,8 @@ static void run_seed(const options *o, uint64_t seed, result *r)
         sim_plan_draw_coded(plan, seed, o->hosts, o->tree ? SIM_TREE : o->linear ? SIM_STAR_LINEAR : SIM_STAR);
     else if (o->sparse)
         sim_plan_draw_sparse(plan, seed, o->hosts);
+    else if (o->quant)
+        sim_plan_draw_quant(plan, seed, o->hosts);
     else {
         sim_plan_draw(plan, seed, o->hosts);
         sim_plan_draw_deterministic(plan, seed);
@@ -120,7 +123,9 @@ static void print_summary(const options *o, const result *all)
     if (o->coded)
         first = SIM_COVERS_PARTIAL, end = SIM_COVERS_UNSPARSE;
     if (o->sparse)
-        first = SIM_COVERS_UNSPARSE, end = SIM_COVERS;
+        first = SIM_COVERS_UNSPARSE, end = SIM_COVERS_UNQUANT;
+    if (o->quant)
+        first = SIM_COVERS_UNQUANT, end = SIM_COVERS;
     for (unsigned i = first; i < end && !o->single; i++)
         printf("cover %s %" PRIu64 "\n", sim_cover_name[i], all->cover[i]);
 }
@@ -263,6 +268,7 @@ static void usage(FILE *out)
                  "    [--linear]                                  the same with linear codes\n"
                  "    [--tree]                                    the same in trees\n"
                  "    [--sparse]                                  worlds with sparse allreduces\n"
+                 "    [--quant]                                   worlds with quantised allreduces\n"
                  "    [--hostile]                                 worlds in each of which one host lies\n"
                  "    [--hosts H]                                 worlds of H hosts\n"
                  "sim --perf [--seed S] [--algorithm A]           25 MB over 1 Gbit/s at 0, 1 and 5 %% loss;\n"
@@ -310,6 +316,8 @@ int main(int argc, char **argv)
             o.coded = o.tree = true;
         } else if (strcmp(name, "--sparse") == 0) {
             o.sparse = true;
+        } else if (strcmp(name, "--quant") == 0) {
+            o.quant = true;
         } else if (strcmp(name, "--hostile") == 0) {
             o.hostile = true;
         } else if (strcmp(name, "--help") == 0) {
@@ -346,7 +354,7 @@ int main(int argc, char **argv)
             return 2;
         }
     }
-    if (o.coded && ((o.tree && (o.linear || o.hostile)) || o.partial || o.sparse)) {
+    if (o.coded && ((o.tree && (o.linear || o.hostile)) || o.partial || o.sparse || o.quant)) {
         fprintf(stderr, "sim: --coded goes with neither --partial nor --sparse, --tree not with --hostile, either\n");
         return 2;
     }

@@ -80,6 +80,10 @@ class OpReceipt(google.protobuf.message.Message):
     VALUES_FIELD_NUMBER: builtins.int
     LACKS_FIELD_NUMBER: builtins.int
     PORTION_FIELD_NUMBER: builtins.int
+    WIRE_FIELD_NUMBER: builtins.int
+    NONFINITE_GIVEN_FIELD_NUMBER: builtins.int
+    ERROR_GIVEN_SQUARED_FIELD_NUMBER: builtins.int
+    ERROR_ANSWER_SQUARED_FIELD_NUMBER: builtins.int
     op_seq: builtins.int
     """generated: OpReceipt (schema/)
     Number of the op in the job, the same on every rank.
@@ -177,7 +181,15 @@ class OpReceipt(google.protobuf.message.Message):
     lacks: builtins.int
     """In a sparse op: some of what this host gave is in no sum; see the argument `returns` of `allreduce_sparse`."""
     portion: builtins.int
-    """Which portion of a call that was split (core/base/portion.h); of the whole call 16 times their number; else 0.
+    """Which portion of a call that was split (core/base/portion.h); of the whole call 16 times their number; else 0."""
+    wire: builtins.int
+    """The forms in which a quantised op travelled, as ut_alike has them; 0 where values travelled as they are."""
+    nonfinite_given: builtins.int
+    """In a quantised op: elements of this host's own contribution that were NaN or infinite."""
+    error_given_squared: builtins.float
+    """In a quantised op: the mean square that rounding is expected to take from an element of this host's contribution."""
+    error_answer_squared: builtins.float
+    """In a quantised op: the mean square that rounding is expected to take from an element of the result.
     generated: end
     """
     @property
@@ -249,8 +261,12 @@ class OpReceipt(google.protobuf.message.Message):
         values: builtins.int = ...,
         lacks: builtins.int = ...,
         portion: builtins.int = ...,
+        wire: builtins.int = ...,
+        nonfinite_given: builtins.int = ...,
+        error_given_squared: builtins.float = ...,
+        error_answer_squared: builtins.float = ...,
     ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["agreed_seq", b"agreed_seq", "any_mask", b"any_mask", "bytes_duplicate", b"bytes_duplicate", "bytes_expected", b"bytes_expected", "bytes_missing", b"bytes_missing", "bytes_redundant", b"bytes_redundant", "bytes_repaired", b"bytes_repaired", "bytes_used", b"bytes_used", "call_seq", b"call_seq", "culprit", b"culprit", "deadline_ns", b"deadline_ns", "differ_mask", b"differ_mask", "digest", b"digest", "drops_host", b"drops_host", "elapsed_ns", b"elapsed_ns", "error", b"error", "eta", b"eta", "exact", b"exact", "field", b"field", "full_mask", b"full_mask", "hadamard", b"hadamard", "hosts", b"hosts", "incast", b"incast", "included", b"included", "initiator", b"initiator", "lacks", b"lacks", "late_mask", b"late_mask", "nonfinite", b"nonfinite", "op_seq", b"op_seq", "owners", b"owners", "peer", b"peer", "policy", b"policy", "portion", b"portion", "residual_squared", b"residual_squared", "self", b"self", "stage_end", b"stage_end", "stage_ns", b"stage_ns", "status", b"status", "step", b"step", "t_b_us", b"t_b_us", "t_c_us", b"t_c_us", "trouble", b"trouble", "unused_mask", b"unused_mask", "value_here", b"value_here", "value_there", b"value_there", "values", b"values", "waited_ns", b"waited_ns", "weight_min", b"weight_min", "wire_received", b"wire_received", "wire_sent", b"wire_sent"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["agreed_seq", b"agreed_seq", "any_mask", b"any_mask", "bytes_duplicate", b"bytes_duplicate", "bytes_expected", b"bytes_expected", "bytes_missing", b"bytes_missing", "bytes_redundant", b"bytes_redundant", "bytes_repaired", b"bytes_repaired", "bytes_used", b"bytes_used", "call_seq", b"call_seq", "culprit", b"culprit", "deadline_ns", b"deadline_ns", "differ_mask", b"differ_mask", "digest", b"digest", "drops_host", b"drops_host", "elapsed_ns", b"elapsed_ns", "error", b"error", "error_answer_squared", b"error_answer_squared", "error_given_squared", b"error_given_squared", "eta", b"eta", "exact", b"exact", "field", b"field", "full_mask", b"full_mask", "hadamard", b"hadamard", "hosts", b"hosts", "incast", b"incast", "included", b"included", "initiator", b"initiator", "lacks", b"lacks", "late_mask", b"late_mask", "nonfinite", b"nonfinite", "nonfinite_given", b"nonfinite_given", "op_seq", b"op_seq", "owners", b"owners", "peer", b"peer", "policy", b"policy", "portion", b"portion", "residual_squared", b"residual_squared", "self", b"self", "stage_end", b"stage_end", "stage_ns", b"stage_ns", "status", b"status", "step", b"step", "t_b_us", b"t_b_us", "t_c_us", b"t_c_us", "trouble", b"trouble", "unused_mask", b"unused_mask", "value_here", b"value_here", "value_there", b"value_there", "values", b"values", "waited_ns", b"waited_ns", "weight_min", b"weight_min", "wire", b"wire", "wire_received", b"wire_received", "wire_sent", b"wire_sent"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___OpReceipt: typing_extensions.TypeAlias = OpReceipt

@@ -364,7 +364,7 @@ static void op__bad_input(void)
     ROW(UT_ERR_ARGUMENT, s.alike.sparse.group = 3);
     ROW(UT_ERR_ARGUMENT, s.entries = 33);
     ROW(UT_ERR_ARGUMENT, s.entries = UINT64_MAX);
-    ROW(UT_ERR_ARGUMENT, s.reserved = 1);
+    ROW(UT_ERR_ARGUMENT, s.rounding = 1);
     ROW(UT_ERR_ARGUMENT, s.flags = UT_SUBMIT_GIVE);
     ROW(UT_ERR_DTYPE, s.dtype = UT_FLOAT16);
     ROW(UT_ERR_REDOP, s.redop = UT_MAX);

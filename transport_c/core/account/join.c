@@ -117,6 +117,9 @@ static void join_next(ut_receipt *to, const ut_receipt *r)
     to->bytes_repaired += r->bytes_repaired;
     to->bytes_duplicate += r->bytes_duplicate;
     to->nonfinite += r->nonfinite;
+    to->nonfinite_given += r->nonfinite_given;
+    to->error_given_squared += r->error_given_squared;
+    to->error_answer_squared += r->error_answer_squared;
     to->drops_host += r->drops_host;
     to->wire_sent += r->wire_sent;
     to->wire_received += r->wire_received;
@@ -141,6 +144,8 @@ void ut_receipt_join(ut_receipt *ret, const ut_receipt *const *portion, unsigned
         join_next(ret, portion[i]);
     }
     assert(!balanced || ut_receipt_balances(ret));
+    ret->error_given_squared /= portions; /* of an element: portions are as large as each other, but for the last */
+    ret->error_answer_squared /= portions;
     if (portions > 1)
         ret->portion = ut_portion(0, portions);
 }

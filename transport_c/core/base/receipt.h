@@ -157,13 +157,21 @@ typedef struct ut_receipt {
     uint8_t lacks;
     /* Which portion of a call that was split (core/base/portion.h); of the whole call 16 times their number; else 0. */
     uint8_t portion;
-    uint8_t reserved; /* nothing yet */
+    /* The forms in which a quantised op travelled, as ut_alike has them; 0 where values travelled as they are. */
+    uint8_t wire;
     /* Bytes of payload that this host had sent of the op when it ended here, what it sent again included; slower peers
      * may get some later. */
     uint64_t wire_sent;
     uint64_t wire_received; /* bytes of payload of the op that came to this host, counted as `wire_sent` */
     /* In a sparse op: elements that this host's ranks gave, up to the first bad index of each; 0 for other ops. */
     uint64_t values;
+    /* In a quantised op: elements of this host's own contribution that were NaN or infinite. */
+    uint64_t nonfinite_given;
+    /* In a quantised op: the mean square that rounding is expected to take from an element of this host's
+     * contribution. */
+    double error_given_squared;
+    /* In a quantised op: the mean square that rounding is expected to take from an element of the result. */
+    double error_answer_squared;
     ut_receipt_peer peer[UT_HOSTS_MAX]; /* one row per host of the job, by host index */
     /* generated: end */
 } ut_receipt;

@@ -17,7 +17,11 @@
  *
  * A sparse allreduce (UT_ALLREDUCE_SPARSE): `src` is where a rank's indices lie, ascending numbers of 32 bits, and then
  * its values, float32, `alike.sparse.group` of them for each index; `count` is that of the dense tensor that `dst`
- * becomes. */
+ * becomes.
+ *
+ * A quantised allreduce (UT_ALLREDUCE_QUANT) is one of float32 that travels in few bits an element. What rounding takes
+ * from the contribution is kept in the rank's `residual`, which is added to the next contribution; the engine writes it
+ * between the call and the receipt. */
 typedef struct ut_submission {
     uint64_t op_seq;      /* number of this op in the job, from 0, the same on every rank */
     uint64_t src;         /* where the rank's contribution lies; element-aligned */
@@ -29,7 +33,7 @@ typedef struct ut_submission {
     uint8_t mode;         /* enum ut_mode */
     uint8_t flags;        /* UT_SUBMIT_... */
     uint8_t collective;   /* enum ut_collective */
-    uint8_t reserved;     /* 0 */
+    uint8_t rounding;     /* of a quantised allreduce: 0 at random, 1 to the nearest; else 0 */
     uint8_t portion;      /* of a call that is split (core/base/portion.h); 0: the call is one op */
     uint8_t skipped;      /* 1: no rank of the job uses the number before op_seq; else 0 */
     /* The job says which of the two it is. */
@@ -39,8 +43,11 @@ typedef struct ut_submission {
             uint32_t oldest_step; /* the trainer's own number of the oldest step in what it gives */
             uint32_t newest_step; /* the number of the newest step in it */
         };
-        struct {              /* in all others */
-            uint64_t entries; /* of a sparse allreduce: how many the rank gives; else 0 */
+        struct { /* in all others; the collective says which */
+            union {
+                uint64_t entries;  /* of a sparse allreduce: how many the rank gives; 0 of what is named nowhere */
+                uint64_t residual; /* of a quantised one: where its residual lies, plus 1; 0: it has none */
+            };
             ut_alike alike;
         };
     };
@@ -50,7 +57,8 @@ _Static_assert(sizeof(ut_submission) == 64, "a cache line");
 /* What |s| says for its collective alone. All collectives of partial jobs are allreduces, which have nothing there. */
 static inline ut_alike ut_submission_alike(const ut_submission *s)
 {
-    bool has = s->collective == UT_BROADCAST || s->collective == UT_BARRIER || s->collective == UT_ALLREDUCE_SPARSE;
+    bool has = s->collective == UT_BROADCAST || s->collective == UT_BARRIER || s->collective == UT_ALLREDUCE_SPARSE ||
+               s->collective == UT_ALLREDUCE_QUANT;
     return has ? s->alike : (ut_alike){0};
 }
 

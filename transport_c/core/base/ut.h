@@ -125,6 +125,7 @@ enum ut_field {
     UT_FIELD_HINT = 12,
     UT_FIELD_SPLIT = 13, /* into portions (core/base/portion.h) */
     UT_FIELD_VIEW = 14,  /* the id of the epoch (core/epoch/epoch.h) */
+    UT_FIELD_WIRE = 15,  /* forms of a quantised allreduce, as core/base/what.h has them; 0: a dense one */
 };
 /* What an op does with the ranks' buffers (sched_shard.c). All but the first are reliable. */
 enum ut_collective {
@@ -135,6 +136,7 @@ enum ut_collective {
     UT_ALL_TO_ALL = 4,
     UT_BARRIER = 5,          /* an all-gather of a byte of each host */
     UT_ALLREDUCE_SPARSE = 6, /* an allreduce to which ranks give indices and values */
+    UT_ALLREDUCE_QUANT = 7,  /* an allreduce that travels in few bits an element */
     UT_COLLECTIVES_END = 6,
 };
 /* generated: end */

@@ -21,6 +21,11 @@ typedef union ut_alike {
         uint8_t form;   /* of values: enum ut_value_form */
         uint8_t none;   /* 0 */
     } sparse;           /* ALLREDUCE_SPARSE */
+    struct {
+        uint8_t zero[6]; /* 0 */
+        uint8_t forms;   /* low half: that of contributions; high half: that of answers (kernels/quant.h) */
+        uint8_t none;    /* 0 */
+    } quant;             /* ALLREDUCE_QUANT */
 } ut_alike;
 _Static_assert(sizeof(ut_alike) == 8, "it lies in shared memory");
 
@@ -49,7 +54,8 @@ static inline uint64_t ut_op_told_count(const ut_op_what *what)
 /* Whether the ranks' contributions are folded, as `redop` says; if not, they are only moved. */
 static inline bool ut_op_reduces(unsigned collective)
 {
-    return collective == UT_ALLREDUCE || collective == UT_REDUCE_SCATTER || collective == UT_ALLREDUCE_SPARSE;
+    return collective == UT_ALLREDUCE || collective == UT_REDUCE_SCATTER || collective == UT_ALLREDUCE_SPARSE ||
+           collective == UT_ALLREDUCE_QUANT;
 }
 
 #endif

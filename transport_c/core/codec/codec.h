@@ -21,7 +21,7 @@
 #include "core/plan/plan.h"
 
 /* UT_CODEC_NONE is 0, so that zeroed memory means plain values. */
-enum ut_codec_id { UT_CODEC_NONE, UT_CODEC_HADAMARD, UT_CODEC_SPARSE, UT_CODECS_END };
+enum ut_codec_id { UT_CODEC_NONE, UT_CODEC_HADAMARD, UT_CODEC_SPARSE, UT_CODEC_QUANT, UT_CODECS_END };
 
 struct ut_fold_rule;
 

@@ -44,7 +44,9 @@ uint32_t ut_lanes_portions(const ut_lanes *l, unsigned collective, uint64_t byte
 {
     const uint64_t hosts = (uint64_t)l->hosts * UT_PORTION_BURST;
     const uint64_t least = hosts > UT_PORTION_BYTES ? hosts : UT_PORTION_BYTES;
-    return collective == UT_ALLREDUCE && bytes >= l->portions * least ? l->portions : 1;
+    return (collective == UT_ALLREDUCE || collective == UT_ALLREDUCE_QUANT) && bytes >= l->portions * least
+               ? l->portions
+               : 1;
 }
 
 bool ut_lanes_room(const ut_lanes *l, uint64_t op_seq, uint32_t portions)
@@ -83,6 +85,8 @@ static ut_submission portion_of(const ut_submission *call, uint32_t at, uint32_t
     op.op_seq += at;
     op.src += first * width;
     op.dst += first * width;
+    if (op.collective == UT_ALLREDUCE_QUANT && op.residual)
+        op.residual += first * width;
     op.count = rest < each ? rest : each;
     op.portion = ut_portion(at, portions);
     return op;

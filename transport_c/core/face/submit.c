@@ -135,9 +135,11 @@ static int check_common(const ut_job *j, const ut_engine_session *s, const ut_su
         return UT_ERR_DTYPE;
     if (reduces ? x->redop == 0 || x->redop >= UT_REDOPS_END : x->redop != 0)
         return UT_ERR_REDOP;
-    if (x->reserved || x->mode == 0 || x->mode >= UT_MODES_END || x->skipped > 1 || (x->skipped && j->partial))
+    if (x->rounding > (x->collective == UT_ALLREDUCE_QUANT) || x->mode == 0 || x->mode >= UT_MODES_END ||
+        x->skipped > 1 || (x->skipped && j->partial))
         return UT_ERR_ARGUMENT;
-    if (x->portion && (j->partial || x->collective != UT_ALLREDUCE || !ut_portion_valid(x->portion)))
+    const bool splits = x->collective == UT_ALLREDUCE || x->collective == UT_ALLREDUCE_QUANT;
+    if (x->portion && (j->partial || !splits || !ut_portion_valid(x->portion)))
         return UT_ERR_ARGUMENT;
     return UT_OK;
 }
@@ -220,9 +222,10 @@ static bool copy_own(ut_engine *e, ut_waiting *w)
 {
     const ut_submission *x = &w->submission;
     const ut_variant *variant = ut_variant_of(x->collective);
-    if (variant)
+    if (variant && variant->own)
         return variant->own(&e->work, w);
-    uint64_t bytes = x->collective == UT_ALLREDUCE && x->src != x->dst ? x->count * ut_dtype_bytes(x->dtype) : 0;
+    uint64_t bytes =
+        (variant || x->collective == UT_ALLREDUCE) && x->src != x->dst ? x->count * ut_dtype_bytes(x->dtype) : 0;
     while (w->copied < bytes) {
         uint64_t some = ut_work_take(&e->work, bytes, bytes - w->copied);
         if (some == 0)

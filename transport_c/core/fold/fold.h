@@ -25,6 +25,8 @@ typedef struct ut_fold_rule {
     /* A slot is finished when it has enough, and not because nothing more comes: it then waits for ut_fold_join or for
      * ut_op_fold.forced. What a host sums up for its parent it sends only of slots that are finished. */
     bool strict;
+    /* It adds up the digest itself, wherever it makes or places results. */
+    bool digests;
     /* An op begins. */
     void (*open)(ut_op_fold *f);
     /* A contribution of |ranks| ranks to |slot| of |s|->chunk came from |s|->peer, once: takes it in. False: it adds
@@ -38,15 +40,18 @@ typedef struct ut_fold_rule {
      * not. Returns the elements of it that are NaN or infinite. */
     size_t (*finish)(ut_op_fold *f, uint32_t chunk, uint32_t slot, uint8_t *dst, size_t len);
 
-    /* A rule under which payloads decode alone, and slots of two hosts do not match (ext/sparse/blocks.h), has these
-     * in the place of `enough` and `finish`. */
+    /* A rule under which payloads decode alone has the following ones. */
+    /* In the place of `finish`: makes the results of what was contributed to |slot|, ut_op_fold.parts of them from that
+     * slot of the result on, and calls ut_fold_has_result for each. Returns the same. */
+    size_t (*results)(ut_op_fold *f, uint32_t chunk, uint32_t slot);
     /* The payload of a slot that has not come yet may be taken in, if it is of this slot; if not, it is refused. */
     bool (*takes)(ut_op_fold *f, const ut_step *s, uint32_t slot, const uint8_t *payload, size_t len);
-    /* Takes in the result that was asked for last by `takes`. Returns the elements of it that are NaN or infinite. The
-     * rule adds up the digest itself: here, in `end` and in `fill`. */
-    size_t (*place)(ut_op_fold *f, const ut_step *s);
-    /* No more comes of |chunk|, whose owner this host is: makes its results, and calls ut_fold_has_result for each.
-     * False if the turn does not allow all of it. */
+    /* Takes in the result of |slot|, for which `takes` was asked before. Returns the elements of it that are NaN or
+     * infinite. */
+    size_t (*place)(ut_op_fold *f, const ut_step *s, uint32_t slot, const uint8_t *payload, size_t len);
+    /* Where slots of two hosts do not match (ext/sparse/blocks.h), in the place of `enough` and `results`: no more
+     * comes of |chunk|, whose owner this host is: makes its results, and calls ut_fold_has_result for each. False if
+     * the turn does not allow all of it. */
     bool (*end)(ut_op_fold *f, uint32_t chunk);
     /* No more comes of |chunk|'s result: its holes become what a result of this host alone would be. |*at| says from
      * where on, at first 0, and then how far it came. False as above. */
@@ -86,6 +91,7 @@ struct ut_op_fold {
     uint32_t *crc;    /* per slot that holds its result, where it may be sent on: its CRC32C */
 
     /* May be set before each ut_fold_open. */
+    uint64_t seq;             /* of the op, for rules that draw by it */
     const ut_fold_rule *rule; /* NULL: the plain sum */
     void *rule_memory;        /* the rule's own */
 
@@ -101,6 +107,9 @@ struct ut_op_fold {
     uint64_t summed;                  /* bit per chunk: no more will be folded into it */
     uint64_t final;                   /* bit per chunk: its result is here, or what stands for it */
     ut_fold_result result;
+    /* Slots of a result that one slot of contributions becomes; 1 unless a rule's `open` says otherwise. All that is
+     * kept by slot is kept by slot of the result; of contributions it stands at the first of theirs. */
+    uint32_t parts;
     bool averaged;     /* the own contribution is the average already: nothing divides it again */
     bool forced;       /* of a strict rule: slots that have not enough are finished with what they have */
     uint64_t moot;     /* bytes of contributions that came when their slot, or all slots, needed no more */
@@ -131,6 +140,8 @@ static inline bool ut_fold_takes(ut_op_fold *f, const ut_step *s, uint32_t slot,
 {
     return !f->rule || !f->rule->takes || f->rule->takes(f, s, slot, payload, len);
 }
+/* Slot |g|, counted over the whole bucket, becomes an average by this divisor. */
+uint32_t ut_fold_divisor(const ut_op_fold *f, uint32_t g);
 /* For rules: the slot holds its result, |len| bytes with CRC32C |crc|, |at| bytes into the bucket; its weight is set.
  */
 void ut_fold_has_result(ut_op_fold *f, uint32_t chunk, uint32_t slot, uint64_t at, size_t len, uint32_t crc);

@@ -20,15 +20,6 @@
 enum { FOLDS = 0x3f, RESULT = 0x40, SUMMED = 0x80 }; /* in ut_op_fold.state; FOLDS: contributions folded */
 _Static_assert(UT_HOSTS_MAX - 1 <= FOLDS, "a chunk's owner may hear all other hosts");
 
-uint32_t ut_fold_divisor(const ut_op_fold *f, uint32_t g)
-{
-    if (f->averaged)
-        return 1;
-    if (f->what->by_world)
-        return f->world;
-    return UT_MAX2(f->weight[g], 1); /* a sum of nothing is zero, whatever it is divided by */
-}
-
 void ut_fold_init(ut_op_fold *f, const ut_op_what *what, ut_op_plan *plan, ut_op_memory *memory, ut_work *turn,
                   const ut_fold_job *job)
 {
@@ -90,6 +81,7 @@ void ut_fold_open(ut_op_fold *f, uint16_t ranks, uint32_t lacking)
     f->result.weight_min = f->world;
     f->fewer_at = f->fill_chunk = UINT32_MAX;
     f->forced = false;
+    f->parts = 1;
     f->first[0] = 0;
     for (uint32_t c = 0; c < s->chunks; c++)
         f->first[c + 1] = f->first[c] + ut_slots(s->from[c + 1] - s->from[c], f->payload);
@@ -124,7 +116,7 @@ static void set(ut_op_fold *f, uint32_t chunk, uint32_t g, uint8_t flags)
 
 static void add_digest(ut_op_fold *f, uint64_t at, size_t len, uint32_t crc)
 {
-    if (!f->rule || !f->rule->place)
+    if (!f->rule || !f->rule->digests)
         f->result.digest += ut_digest_part(crc, at, len);
 }
 
@@ -159,7 +151,7 @@ const uint8_t *ut_fold_own(const ut_op_fold *f, uint32_t chunk, uint32_t slot)
 bool ut_fold_moot(const ut_op_fold *f, const ut_step *s, uint32_t slot)
 {
     assert(s->stage == 1 && s->chunk < f->plan->schedule.chunks);
-    return f->state[f->first[s->chunk] + slot] & SUMMED;
+    return f->state[f->first[s->chunk] + slot * f->parts] & SUMMED;
 }
 
 static void end_slot(ut_op_fold *f, uint32_t chunk, uint32_t slot);
@@ -180,13 +172,13 @@ static void close_receives(ut_op_fold *f, uint32_t chunk)
 static void add_by_rule(ut_op_fold *f, const ut_step *s, uint32_t slot, const uint8_t *payload, size_t len,
                         unsigned ranks)
 {
-    uint32_t chunk = s->chunk, g = f->first[chunk] + slot;
+    uint32_t chunk = s->chunk, g = f->first[chunk] + slot * f->parts;
     if (f->rule->arrive(f, s, slot, payload, len, ranks))
         f->weight[g] = (uint16_t)(f->weight[g] + ranks);
     bool last = (++f->state[g] & FOLDS) == f->due[chunk] && !f->rule->strict;
     if (f->rule->end || (!last && !(f->rule->enough && f->rule->enough(f, chunk, slot))))
         return;
-    end_slot(f, chunk, slot);
+    end_slot(f, chunk, slot * f->parts);
     if (!ut_fold_is_sum(f) && f->ready[0][chunk] == slots_of(f, chunk))
         close_receives(f, chunk);
 }
@@ -259,9 +251,9 @@ void ut_fold_place(ut_op_fold *f, const ut_step *s, uint32_t slot, const ut_payl
     for (uint32_t i = 0; i < p->slots; i++) {
         const uint8_t *payload = p->first + i * p->stride;
         uint64_t at = s->offset + (uint64_t)(slot + i) * f->payload;
-        if (more_follows(f, s->chunk, at))
+        if (!by_rule && more_follows(f, s->chunk, at))
             ut_prefetch_ahead(dst_at(f, at), p->len);
-        f->result.nonfinite += by_rule ? f->rule->place(f, s)
+        f->result.nonfinite += by_rule ? f->rule->place(f, s, slot + i, payload, p->len)
                                        : ut_place(f->what->dtype, dst_at(f, at), payload, p->len / f->what->element);
         if (whole)
             add_digest(f, at, p->len, p->crc[i]);
@@ -291,7 +283,7 @@ const uint8_t *ut_fold_payload(const ut_op_fold *f, const ut_step *s, uint32_t s
 
 /* ---- one chunk ---- */
 
-/* Nothing more will be folded into a slot: it holds what it has. */
+/* Nothing more will be folded into a slot, and those that are of the same contributions: they hold what they have. */
 static void end_slot(ut_op_fold *f, uint32_t chunk, uint32_t slot)
 {
     uint32_t g = f->first[chunk] + slot;
@@ -302,6 +294,11 @@ static void end_slot(ut_op_fold *f, uint32_t chunk, uint32_t slot)
     bool alone = (f->state[g] & FOLDS) == 0;
     size_t n = elements_of(f, chunk, slot);
     bool own = chunk == f->plan->schedule.own;
+    if (f->rule && f->rule->results) {
+        assert(own && slot % f->parts == 0);
+        f->result.nonfinite += f->rule->results(f, chunk, slot);
+        return;
+    }
     if (f->rule) {
         size_t bad = f->rule->finish(f, chunk, slot, dst_at(f, at), n * f->what->element);
         f->result.nonfinite += own ? bad : 0;

@@ -33,9 +33,6 @@ static inline uint8_t *dst_at(const ut_op_fold *f, uint64_t at)
     return f->memory->dst + (at - f->memory->dst_from);
 }
 
-/* Slot |g|, counted over the whole bucket, becomes an average by this divisor. */
-uint32_t ut_fold_divisor(const ut_op_fold *f, uint32_t g);
-
 /* The accumulator of what lies |at| bytes into the bucket. */
 static inline uint8_t *acc_at(const ut_op_fold *f, uint64_t at)
 {

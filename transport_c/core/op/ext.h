@@ -11,18 +11,30 @@
 
 struct ut_intake; /* core/partial/intake.h */
 
+enum { UT_VARIANT_SPARSE, UT_VARIANT_QUANT, UT_VARIANTS_END };
+_Static_assert((int)UT_VARIANTS_END == (int)UT_VARIANTS, "an op has memory of each");
+
 typedef struct ut_extensions {
-    const ut_variant *sparse;      /* runs UT_ALLREDUCE_SPARSE */
-    const struct ut_intake *coded; /* of jobs with UT_POLICY_CODED */
+    const ut_variant *variant[UT_VARIANTS]; /* they run UT_ALLREDUCE_SPARSE and UT_ALLREDUCE_QUANT */
+    const struct ut_intake *coded;          /* of jobs with UT_POLICY_CODED */
 } ut_extensions;
 
 /* Defined outside of the core. */
 extern const ut_extensions ut_extensions_linked;
 
-/* The variant that |collective| (enum ut_collective) is; NULL: none. */
+/* The place in these tables of the variant that |collective| (enum ut_collective) is; UT_VARIANTS: it is none. */
+static inline unsigned ut_variant_place(unsigned collective)
+{
+    return collective == UT_ALLREDUCE_SPARSE  ? UT_VARIANT_SPARSE
+           : collective == UT_ALLREDUCE_QUANT ? UT_VARIANT_QUANT
+                                              : UT_VARIANTS;
+}
+
+/* The variant itself; NULL: none. */
 static inline const ut_variant *ut_variant_of(unsigned collective)
 {
-    return collective == UT_ALLREDUCE_SPARSE ? ut_extensions_linked.sparse : NULL;
+    unsigned place = ut_variant_place(collective);
+    return place < UT_VARIANTS ? ut_extensions_linked.variant[place] : NULL;
 }
 
 #endif

@@ -19,7 +19,7 @@ typedef struct room {
     size_t slots, words;      /* of the bucket; of the bitmaps of all transfers */
     uint64_t encoded, orders; /* bytes of what is encoded; of contributions that are kept to be added in order */
     bool apart, encodes, combines, keeps;
-    const ut_variant *variant; /* that its ops may be of; NULL: none */
+    bool variants; /* its ops may be of a variant */
 } room;
 
 /* A host that is alone in its job folds nothing that comes and keeps nothing for others. Only TAR's ops are encoded,
@@ -31,9 +31,11 @@ static room room_of(const ut_job_config *config, const ut_gathering *gathering, 
      * What is not touched costs addresses alone. */
     unsigned algorithm = ut_options_algorithm(&config->options);
     bool whole = algorithm == UT_TAR || algorithm == UT_PS || algorithm == UT_TREE;
-    const ut_variant *variant = gathering->encodes ? ut_extensions_linked.sparse : NULL;
-    uint64_t of_variant = variant ? variant->encoded(config, payload) : 0;
-    room r = {.variant = variant,
+    uint64_t of_variant = 0;
+    for (unsigned v = 0; v < UT_VARIANTS && gathering->encodes; v++)
+        if (ut_extensions_linked.variant[v])
+            of_variant = UT_MAX2(of_variant, ut_extensions_linked.variant[v]->encoded(config, payload));
+    room r = {.variants = gathering->encodes,
               .encoded = UT_MAX2(config->bucket_bytes_max, of_variant),
               .orders = ut_ordered_bytes(config),
               .apart = config->hosts > 1,
@@ -56,7 +58,10 @@ static void lay_out_op(ut_carver *c, const ut_job_config *config, const room *r,
     uint64_t *bitmaps = ut_carve(c, r->words * 8);
     uint8_t *held = r->apart ? ut_carve(c, most * 2) : NULL;        /* floats of the halves are larger */
     uint8_t *encoded = r->encodes ? ut_carve(c, r->encoded) : NULL; /* blocks may take most */
-    void *of_variant = r->variant ? r->variant->lay_out(c, config) : NULL;
+    void *of_variant[UT_VARIANTS] = {NULL};
+    for (unsigned v = 0; v < UT_VARIANTS && r->variants; v++)
+        if (ut_extensions_linked.variant[v])
+            of_variant[v] = ut_extensions_linked.variant[v]->lay_out(c, config);
     uint8_t *orphan = r->apart && r->keeps ? ut_carve(c, most) : NULL;
     uint8_t *bucket = r->combines ? ut_carve(c, most) : NULL;
     uint8_t *contributions = r->orders ? ut_carve(c, r->orders) : NULL;
@@ -67,7 +72,7 @@ static void lay_out_op(ut_carver *c, const ut_job_config *config, const room *r,
     op->fold.crc = slot_crc;
     op->plan.bitmaps = bitmaps;
     op->plan.bitmap_words = r->words;
-    op->variant_memory = of_variant;
+    memcpy(op->of_variant, of_variant, sizeof of_variant);
     op->memory.held = held;
     op->memory.bucket = bucket;
     op->memory.encoded = encoded;

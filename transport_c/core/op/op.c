@@ -58,6 +58,7 @@ ut_op *ut_op_gather(ut_job *j, const ut_submission *s, ut_ns now)
     op->what.redop = s->redop;
     op->what.mode = s->mode;
     op->variant = ut_variant_of(s->collective);
+    op->variant_memory = op->variant ? op->of_variant[ut_variant_place(s->collective)] : NULL;
     op->what.told = s->collective;
     op->what.collective = op->variant ? UT_ALLREDUCE : s->collective;
     op->what.alike = ut_submission_alike(s);

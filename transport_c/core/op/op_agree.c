@@ -21,6 +21,17 @@ void ut_op_desync(ut_job *j, ut_op *op, uint32_t host, unsigned field, uint64_t 
     ut_op_fail(j, op, UT_ERR_DESYNC, now);
 }
 
+/* Dense and quantised calls are the same call, in other forms. */
+static unsigned apart_from_wire(unsigned collective)
+{
+    return collective == UT_ALLREDUCE_QUANT ? UT_ALLREDUCE : collective;
+}
+
+static unsigned wire_of(unsigned collective, const ut_alike *alike)
+{
+    return collective == UT_ALLREDUCE_QUANT ? alike->quant.forms : 0;
+}
+
 bool ut_op_agrees(ut_job *j, ut_op *op, uint32_t host, const ut_record *theirs, ut_ns now)
 {
     enum { EVERY = UINT8_MAX };
@@ -30,11 +41,12 @@ bool ut_op_agrees(ut_job *j, ut_op *op, uint32_t host, const ut_record *theirs, 
         uint8_t field;
         uint64_t here, there;
     } rows[] = {
-        {EVERY, UT_FIELD_COLLECTIVE, op->what.told, theirs->collective},
+        {EVERY, UT_FIELD_COLLECTIVE, apart_from_wire(op->what.told), apart_from_wire(theirs->collective)},
         {UT_BROADCAST, UT_FIELD_ROOT, here->root, there->root},
         {EVERY, UT_FIELD_DTYPE, op->what.dtype, theirs->dtype},
         {EVERY, UT_FIELD_REDOP, op->what.redop, theirs->redop},
         {EVERY, UT_FIELD_SPLIT, op->what.portion, theirs->portion},
+        {EVERY, UT_FIELD_WIRE, wire_of(op->what.told, here), wire_of(theirs->collective, there)},
         {EVERY, UT_FIELD_COUNT, ut_op_told_count(&op->what), theirs->count},
         {UT_BARRIER, UT_FIELD_COUNT, here->note, there->note},
         {EVERY, UT_FIELD_MODE, op->what.mode, theirs->mode},

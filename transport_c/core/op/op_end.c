@@ -335,7 +335,7 @@ static bool end_step(ut_job *j, ut_op *op)
     case END_KEEP: /* before the receipt: with it the buffer is the trainer's again */
         return ut_fold_keep(&op->fold, &op->work);
     case END_RETURN:
-        return !op->variant || op->variant->give_back(j, op);
+        return !op->variant || !op->variant->give_back || op->variant->give_back(j, op);
     case END_DECODE:
         return decode(j, op);
     case END_DIGEST:

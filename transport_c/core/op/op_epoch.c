@@ -72,7 +72,9 @@ void ut_op_epoch_take(ut_job *j, ut_op *op)
 
 void ut_op_epoch_tag(ut_op *op)
 {
-    /* The codec of a sparse op is no option: who calls the op otherwise is told from us by it. */
+    /* The codec of a variant is no option: who calls the op otherwise is told from us by it. */
     uint16_t apart = op->codec->id == UT_CODEC_SPARSE ? UT_CODEC_SPARSE : 0;
+    if (op->codec->id == UT_CODEC_QUANT)
+        apart = (uint16_t)(UT_CODEC_QUANT | op->what.alike.quant.forms << 8);
     op->plan.view_tag = (uint16_t)(op->epoch.id ^ apart ^ op->what.step * STEP_SPREAD);
 }

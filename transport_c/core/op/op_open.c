@@ -62,7 +62,7 @@ static bool averages_here(const ut_job *j, const ut_op *op)
 static bool combine(ut_job *j, ut_op *op)
 {
     const void *sources[UT_LOCAL_MAX];
-    if (op->variant)
+    if (op->variant && op->variant->combine)
         return op->variant->combine(j, op);
     unsigned n = j->gathering->sources(j, op, sources);
     if (n < 2 || op->what.collective == UT_BARRIER) /* to that whoever calls brings the same: nothing */
@@ -102,7 +102,7 @@ static void place_buffers(ut_job *j, ut_op *op)
     op->memory.own = op->memory.src;
     op->codec = codec_of(j, op);
     ut_op_epoch_tag(op);
-    op->memory.travels_encoded = op->codec->id != UT_CODEC_NONE;
+    op->memory.travels_encoded = op->codec->id != UT_CODEC_NONE && j->config.hosts > 1;
     if (op->memory.travels_encoded)
         op->memory.src = op->memory.dst = op->memory.encoded;
     bool half = op->what.acc_element != op->what.element;
@@ -171,7 +171,7 @@ static void note_largest(ut_job *j, const ut_op *op)
 static const ut_fold_rule *rule_of(const ut_job *j, const ut_op *op)
 {
     const ut_ordered *ordered = j->ordered ? &j->ordered[op->seq % UT_OPS_MAX] : NULL;
-    if (j->gathering->rule || op->codec->rule)
+    if (j->gathering->rule || (op->codec->rule && op->memory.travels_encoded))
         return j->gathering->rule ? j->gathering->rule : op->codec->rule;
     return ordered && ut_op_reduces(op->what.collective) && ut_ordered_fits(ordered, &op->plan.schedule)
                ? &ut_fold_ordered
@@ -191,7 +191,8 @@ static void begin(ut_job *j, ut_op *op, ut_ns now)
     op->fold.rule = rule_of(j, op);
     if (op->variant)
         op->fold.rule_memory = op->variant_memory;
-    op->fold.averaged = averages_here(j, op);
+    op->fold.seq = op->seq;
+    op->fold.averaged = averages_here(j, op) || (op->variant && op->variant->result_alone && j->config.hosts == 1);
     ut_fold_open(&op->fold, op->local.weight, j->config.local_ranks - UT_MIN2(j->config.local_ranks, op->local.weight));
     j->gathering->announce(j, op, now);
     for (uint32_t h = 0; h < j->config.hosts && op->state == UT_OP_RUNNING; h++) {
@@ -225,7 +226,7 @@ void ut_op_open_on(ut_job *j, ut_op *op, ut_ns now)
         ut_op_next_step(op);
     }
     ut_codec_op c = ut_op_seen_by_codec(j, op);
-    if (op->memory.travels_encoded && !op->codec->encode(&c))
+    if (op->codec->encode && !op->codec->encode(&c))
         return;
     begin(j, op, now);
 }

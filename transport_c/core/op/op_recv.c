@@ -99,11 +99,11 @@ static enum ut_taken take(const place *at, const ut_data *h)
     if (!ut_fold_takes(&op->fold, s, slot, payload, len))
         return UT_TAKEN_REFUSED;
     if (!ut_transfer_mark(t, slot)) {
-        op->account.bytes_duplicate += len;
+        op->account.bytes_duplicate += ut_transfer_counts(t, slot, len);
         return UT_TAKEN_DUPLICATE;
     }
     if (h->flags & UT_FLAG_REPAIR)
-        op->account.bytes_repaired += len;
+        op->account.bytes_repaired += ut_transfer_counts(t, slot, len);
     put(at, h, &(ut_payloads){.first = payload, .len = len, .slots = 1, .crc = &h->payload_crc});
     return UT_TAKEN_USED;
 }
@@ -139,7 +139,9 @@ static uint32_t usable(const ut_job *j, const place *at, const ut_data_run *r)
     uint32_t n = ut_transfer_absent(t, at->slot, r->packets), needed = 0;
     if (n > 0 && ut_transfer_slot_bytes(t, at->slot + n - 1, j->payload) != r->first.payload_len)
         n--;
-    while (needed < n && !(at->step->stage == 1 && ut_fold_moot(&at->op->fold, at->step, at->slot + needed)))
+    while (needed < n && !(at->step->stage == 1 && ut_fold_moot(&at->op->fold, at->step, at->slot + needed)) &&
+           ut_fold_takes(&at->op->fold, at->step, at->slot + needed, r->first.payload + needed * r->stride,
+                         r->first.payload_len))
         needed++;
     return needed > 0 && t->done + needed == t->slots ? needed - 1 : needed;
 }

@@ -13,6 +13,7 @@
 #include "core/fold/fold.h"
 #include "core/op/timing.h"
 
+enum { UT_VARIANTS = 2 /* of the allreduce (core/op/ext.h) */ };
 enum ut_op_state { UT_OP_FREE, UT_OP_GATHERING, UT_OP_OPENING, UT_OP_RUNNING, UT_OP_ENDING, UT_OP_LINGERING };
 
 /* The call of one local rank. */
@@ -88,7 +89,8 @@ typedef struct ut_op {
     ut_op_account account;
     struct ut_op_partial *partial;    /* of a partial job; else NULL */
     const struct ut_variant *variant; /* of an allreduce of which something else travels (variant.h); else NULL */
-    void *variant_memory;             /* given at job_add; NULL where no op of the job can be of a variant */
+    void *variant_memory;             /* that of its variant */
+    void *of_variant[UT_VARIANTS];    /* given at job_add; NULL where no op of the job can be of that variant */
 } ut_op;
 
 #endif

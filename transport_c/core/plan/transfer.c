@@ -113,7 +113,7 @@ uint64_t ut_transfer_gaps(const ut_transfer *t, uint32_t payload)
         w--;
     const uint64_t newest = w ? w * 64 - (uint64_t)__builtin_clzll(t->bits[w - 1]) : 0;
     assert(newest >= t->done);
-    return (newest - t->done) * payload;
+    return (newest - t->done) * (t->stands_for ? t->stands_for : payload);
 }
 
 uint64_t ut_transfer_outstanding(const ut_transfer *t, uint32_t payload)
@@ -127,5 +127,6 @@ uint64_t ut_transfer_outstanding(const ut_transfer *t, uint32_t payload)
     if (absent == 0)
         return 0;
     bool last_absent = !ut_transfer_has(t, t->slots - 1);
-    return (uint64_t)(absent - last_absent) * payload + (last_absent ? t->bytes_last : 0);
+    uint64_t full = t->stands_for ? t->stands_for : payload, last = ut_transfer_counts(t, t->slots - 1, t->bytes_last);
+    return (absent - last_absent) * full + (last_absent ? last : 0);
 }

@@ -30,6 +30,9 @@ typedef struct ut_transfer {
     /* Receive, of blocks alone (ext/sparse/sparse.h), whose slots are not known before the last one came. */
     uint64_t *granules;      /* a bit for each granule that came; NULL for all other transfers */
     uint64_t whole, covered; /* bytes of the dense chunk, and of what of it came */
+    /* Receive, of slots that stand for more bytes than they have: how many a full one stands for. `whole` is then what
+     * all of them stand for, and receipts count such bytes. 0 for all other transfers. */
+    uint32_t stands_for;
 } ut_transfer;
 
 /* How many 64-bit words a bitmap of |slots| needs. */
@@ -100,7 +103,14 @@ uint64_t ut_transfer_gaps(const ut_transfer *t, uint32_t payload);
 /* Bytes of what is missing if nothing came, in a transfer of |bytes|. */
 static inline uint64_t ut_transfer_expected(const ut_transfer *t, uint64_t bytes)
 {
-    return t->granules ? t->whole : bytes;
+    return t->granules || t->stands_for ? t->whole : bytes;
+}
+/* Bytes that receipts count for |slot|, of which |len| came. */
+static inline uint64_t ut_transfer_counts(const ut_transfer *t, uint32_t slot, size_t len)
+{
+    if (!t->stands_for)
+        return len;
+    return slot + 1 == t->slots ? t->whole - (uint64_t)slot * t->stands_for : t->stands_for;
 }
 
 #endif

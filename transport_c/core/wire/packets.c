@@ -202,7 +202,7 @@ int ut_grant_decode(ut_grant *ret, const uint8_t *packet, size_t len, enum ut_ch
 static void put_record(uint8_t *p, const ut_record *r)
 {
     put64(p, r->op_seq);
-    const bool sparse = r->collective == UT_ALLREDUCE_SPARSE;
+    const bool sparse = r->collective == UT_ALLREDUCE_SPARSE, quant = r->collective == UT_ALLREDUCE_QUANT;
     put64(p + 8, r->collective == UT_BARRIER ? r->alike.note : r->count);
     p[16] = r->dtype;
     p[17] = r->collective == UT_BROADCAST ? (uint8_t)r->alike.root : r->redop;
@@ -224,7 +224,7 @@ static void put_record(uint8_t *p, const ut_record *r)
     put16(p + 60, r->attached);
     put16(p + 62, r->view);
     put16(p + 64, sparse ? r->alike.sparse.group : 0);
-    p[66] = sparse ? r->alike.sparse.form : 0;
+    p[66] = sparse ? r->alike.sparse.form : quant ? r->alike.quant.forms : 0;
     p[67] = r->portion;
     put32(p + 68, sparse ? r->alike.sparse.hint : 0);
     put64(p + 72, r->epoch);
@@ -239,6 +239,8 @@ static ut_alike get_alike(const uint8_t *p, unsigned collective)
         return (ut_alike){.note = get64(p + 8)};
     case UT_ALLREDUCE_SPARSE:
         return (ut_alike){.sparse = {.hint = get32(p + 68), .group = get16(p + 64), .form = p[66]}};
+    case UT_ALLREDUCE_QUANT:
+        return (ut_alike){.quant = {.forms = p[66]}};
     default:
         return (ut_alike){0};
     }

@@ -82,8 +82,9 @@ static void note_who(ut_op_fold *f, uint32_t chunk)
     }
 }
 
-static size_t place(ut_op_fold *f, const ut_step *s)
+static size_t place(ut_op_fold *f, const ut_step *s, uint32_t slot, const uint8_t *payload, size_t len)
 {
+    (void)slot, (void)payload, (void)len; /* `takes` has read the block */
     ut_sparse *p = f->rule_memory;
     ut_block_shape shape = ut_sparse_shape(p, s->chunk, s->stage);
     covers(f, s);
@@ -269,4 +270,4 @@ static bool fill(ut_op_fold *f, uint32_t chunk, uint32_t *at)
 }
 
 const ut_fold_rule ut_fold_blocks = {
-    .open = open, .arrive = arrive, .takes = takes, .place = place, .end = end, .fill = fill};
+    .digests = true, .open = open, .arrive = arrive, .takes = takes, .place = place, .end = end, .fill = fill};

@@ -65,7 +65,7 @@ static void account_ops(sim_world *w, sim_host *h)
     same(w, h->index, "ops PARTIAL", s.ops_partial, h->ended[UT_PARTIAL]);
     same(w, h->index, "ops INSUFFICIENT", s.ops_insufficient, h->ended[UT_INSUFFICIENT]);
     same(w, h->index, "ops FAILED", s.ops_failed, h->ended[UT_FAILED]);
-    if (!w->plan.partial && !w->plan.sparse &&
+    if (!w->plan.partial && !w->plan.sparse && !w->plan.quant &&
         w->plan.job[0].op[0].group == 0) /* there hosts take part in ops of which they get no
                                           * receipt; here receipts count dense bytes */
         same(w, h->index, "bytes used", s.bytes_used, h->used_bytes);

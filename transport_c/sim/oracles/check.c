@@ -21,6 +21,7 @@
  */
 #include "sim/oracles/oracles.h"
 #include "sim/oracles/view.h"
+#include "sim/quant/quant.h"
 #include "sim/sparse/sparse.h"
 #include "sim/world/epochs.h"
 #include "sim/world/liar.h"
@@ -369,6 +370,8 @@ void sim_check_receipt(sim_world *w, sim_rank *rank, const sim_ask *ask, const u
     }
     if (sim_is_sparse(&ask->as))
         sim_read_sparse(v, result);
+    else if (sim_is_quant(&ask->as))
+        sim_read_quant(v, result);
     else if (r->hadamard)
         sim_read_transformed(v, result);
     else

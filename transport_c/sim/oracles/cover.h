@@ -55,6 +55,13 @@
     X(returned) X(hole) X(repaired) X(agreed) X(agree_failed) X(owner_gone) X(owner_back) X(hostile) X(lie) X(path_renewed) \
     X(many_hosts) X(sealed) X(calm_complete)
 /* clang-format on */
+/* Of worlds with quantised allreduces. */
+/* clang-format off */
+#define SIM_COVER_QUANT(X) \
+    X(int16) X(int8) X(int4) X(finer_answer) X(sum) X(avg) X(bounded) X(best_effort) X(reliable) X(agree) X(nearest) \
+    X(at_random) X(residual) X(empty) X(alone) X(several_local) X(nonfinite) X(desync) X(complete) X(partial) \
+    X(insufficient) X(late) X(fewer_owners) X(hole) X(own_in_hole) X(repaired)
+/* clang-format on */
 enum sim_cover {
 #define SIM_COVER_ENUM(name) SIM_##name,
     SIM_COVER(SIM_COVER_ENUM)
@@ -68,10 +75,14 @@ enum sim_cover {
 #define SIM_COVER_ENUM(name) SIM_SPARSE_##name,
                 SIM_COVER_SPARSE(SIM_COVER_ENUM)
 #undef SIM_COVER_ENUM
-                    SIM_COVERS,
+#define SIM_COVER_ENUM(name) SIM_QUANT_##name,
+                    SIM_COVER_QUANT(SIM_COVER_ENUM)
+#undef SIM_COVER_ENUM
+                        SIM_COVERS,
     SIM_COVERS_ORDINARY = SIM_PART_full,
     SIM_COVERS_PARTIAL = SIM_CODED_exact,
-    SIM_COVERS_UNSPARSE = SIM_SPARSE_float32
+    SIM_COVERS_UNSPARSE = SIM_SPARSE_float32,
+    SIM_COVERS_UNQUANT = SIM_QUANT_int16
 };
 extern const char *const sim_cover_name[SIM_COVERS];
 

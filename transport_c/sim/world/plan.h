@@ -49,6 +49,8 @@ typedef struct sim_op {
     uint16_t group;      /* elements of a row, where it is sparse; 0: it is dense */
     uint8_t form;        /* of a sparse op's values */
     uint8_t spread;      /* enum sim_spread */
+    uint8_t wire;        /* forms in which a quantised op travels, as ut_alike has them; 0: it is not quantised */
+    bool nearest, feeds; /* it rounds to the nearest; ranks bring residuals */
     uint8_t hint_off;    /* how much more this rank says than there is to expect */
     uint32_t sparse_ppm; /* of the rows a rank gives */
     bool nonfinite;      /* some elements are Inf on all ranks */
@@ -105,7 +107,7 @@ typedef struct sim_job_plan {
     ut_ns compute_min, compute_max, skew;
     sim_op op[SIM_OPS];
     uint64_t bucket_max;
-    uint64_t sparse_room; /* bytes of each slot of an arena, for entries; 0: there are none */
+    uint64_t sparse_room; /* bytes of each slot of an arena, for entries or residuals; 0: there are none */
     sim_part_plan part;   /* of a partial job: options.policy is another than NONE */
 } sim_job_plan;
 
@@ -180,6 +182,7 @@ typedef struct sim_plan {
     bool partial;   /* it was drawn to have partial jobs */
     bool coded;     /* ... and its first job is a coded one */
     bool sparse;    /* it was drawn to have sparse allreduces */
+    bool quant;     /* it was drawn to have quantised allreduces */
     bool light;     /* only times count: all values are 0, no bytes are looked at, nothing is traced */
     bool study;     /* made by hand: nothing happens in it that nobody asked for */
     bool quiet;     /* faultless, one job of a few large ops that all call at once: who sends when can be told */
@@ -199,6 +202,9 @@ enum sim_coded_kind { SIM_STAR, SIM_STAR_LINEAR, SIM_TREE };
 void sim_plan_draw_coded(sim_plan *plan, uint64_t seed, uint32_t hosts, enum sim_coded_kind kind);
 /* sparse_plan.c: with sparse allreduces. */
 void sim_plan_draw_sparse(sim_plan *plan, uint64_t seed, uint32_t hosts);
+
+/* quant_plan.c: with quantised allreduces. */
+void sim_plan_draw_quant(sim_plan *plan, uint64_t seed, uint32_t hosts);
 
 /* A set of one host or rank, and of the first |n|. */
 static inline uint64_t sim_bit(uint32_t i)

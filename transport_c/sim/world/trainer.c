@@ -5,6 +5,7 @@
  * its memory is gone at once. Around each bucket in the arena lie bytes that must not change.
  */
 #include "sim/oracles/oracles.h"
+#include "sim/quant/quant.h"
 #include "sim/sparse/sparse.h"
 #include "sim/world/liar.h"
 #include "sim/world/moves.h"
@@ -175,6 +176,9 @@ static sim_op as_called(const sim_op *op, uint32_t rank)
     case UT_FIELD_HINT:
         as.hint_off = 1;
         break;
+    case UT_FIELD_WIRE: /* dense, or in other forms */
+        as.wire = op->wire == 0x55 ? 0 : 0x55;
+        break;
     default:
         as.mode = op->mode == UT_BOUNDED ? UT_RELIABLE : UT_BOUNDED;
     }
@@ -317,7 +321,7 @@ static void submit(sim_world *w, sim_rank *r)
     uint64_t seq = j->base + r->next;
     if (j->hadamard_then && r->next == j->hadamard_at)
         job->epochs.wished.hadamard = j->hadamard_then;
-    if (!w->plan.light && !sim_is_sparse(&op))
+    if (!w->plan.light && !sim_is_sparse(&op) && !sim_is_quant(&op))
         fill(w, r, &(sim_ask){.slot = slot, .as = op, .entry = {.op_seq = seq, .src = src, .dst = dst}}, &layout);
     src += layout.src_from;
     dst += layout.dst_from;
@@ -339,6 +343,8 @@ static void submit(sim_world *w, sim_rank *r)
         ask.entry.alike.note = op.count;
     else if (sim_is_sparse(&op))
         sim_sparse_ask(w, r, &ask);
+    else if (sim_is_quant(&op))
+        sim_quant_ask(w, r, &ask);
     if (w->faults && r->out + 1 < SIM_AHEAD && sim_chance(rng, w->plan.bad_submission) &&
         op.collective == UT_ALLREDUCE && submit_badly(w, r, &ask)) {
         r->next++;
@@ -454,7 +460,7 @@ static void take_receipt(sim_world *w, sim_rank *r, const ut_receipt *receipt)
     }
     w->receipts++;
     if (!w->plan.light)
-        check_arena(w, r, &ask);
+        (sim_is_quant(&ask.as) ? sim_quant_check_arena : check_arena)(w, r, &ask);
     bool told_lies = sim_is_liar(w, r->host) && ask.op < w->plan.job[r->job].ops; /* which it has provoked itself */
     if (!w->plan.evil && !told_lies)
         sim_check_receipt(w, r, &ask, receipt, r->arena + ask.entry.dst);
