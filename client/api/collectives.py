@@ -31,6 +31,8 @@ _OPS_ALLOWED = "one of " + ", ".join(OPS)
 
 NOTE_MAX = 2**64 - 1
 SPARSE = {"allreduce_sparse"}
+QUANT = {"allreduce_quant"}
+"""No call of its own: see `wire` of allreduce."""
 
 
 class Collectives:
@@ -47,7 +49,9 @@ class Collectives:
         session = self._connection.session
         alone = len(session.hosts) == self._connection.settings.world_size
         always = {"allreduce", "barrier"}
-        return frozenset((set(COLLECTIVES) - SPARSE if alone else always) | (SPARSE if session.sparse else set()))
+        return frozenset(
+            (set(COLLECTIVES) - SPARSE - QUANT if alone else always) | (SPARSE if session.sparse else set())
+        )
 
     def broadcast(self, array: Any, root: int = 0, *, deadline: Duration | None = None, dtype: Any = None) -> Receipt:
         """Gives every rank the content of `array` on rank `root`, in place.

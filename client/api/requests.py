@@ -8,12 +8,26 @@ from typing import Any
 from ultima.api.connection import Connection
 from ultima.base.buffers import AnyArray, address_of, dtype_named, elements
 from ultima.base.durations import Duration
-from ultima.base.errors import InvalidArgument
-from ultima.base.words import ADAPTIVE, AGREE, INTEGERS, MODES, OPS, RELIABLE_ONLY, DType
-from ultima.session.op import Op
+from ultima.base.errors import InvalidArgument, Unsupported
+from ultima.base.quant_form import QuantCall, forms_of
+from ultima.base.words import (
+    ADAPTIVE,
+    AGREE,
+    COLLECTIVES,
+    FLOAT32,
+    INTEGERS,
+    MODES,
+    OPS,
+    RELIABLE_ONLY,
+    WIRES,
+    DType,
+)
+from ultima.session.op import Layout, Op
 
 _OPS_ALLOWED = "one of " + ", ".join(OPS)
 _MODES_ALLOWED = "one of " + ", ".join(MODES)
+_ROUNDINGS = ("random", "nearest")
+_WIRE_OPS = ("avg", "sum")
 
 
 def allreduce_op(
@@ -28,6 +42,10 @@ def allreduce_op(
     dtype: Any = None,
     agree: bool = False,
     reads_only: bool = False,
+    wire: str | None = None,
+    answer: str | None = None,
+    rounding: str | None = None,
+    feedback: Any = None,
 ) -> Op:
     """An all-reduce that is ready to be started, after all checks that need no daemon. Raises InvalidArgument."""
     redop = OPS.get(op)
@@ -47,6 +65,7 @@ def allreduce_op(
         raise InvalidArgument("mode", mode, f"'bounded' or 'reliable' for {kind.name}: counts must not lose a part")
     target = source if out is None or out is array else _target(source, kind, out, asked)
     adaptive = deadline is None and connection.settings.adaptive
+    quant = _quantised(connection, source, target, kind, op, wire, answer, rounding, feedback)
     return Op(
         source,
         target,
@@ -56,7 +75,60 @@ def allreduce_op(
         MODES[mode],
         times=connection.times(now, deadline),
         flags=(AGREE if agree else 0) | (ADAPTIVE if adaptive else 0),
+        layout=Layout(COLLECTIVES["allreduce_quant"], source.nbytes, quant=quant) if quant else None,
     )
+
+
+def _quantised(
+    connection: Connection,
+    source: AnyArray,
+    target: AnyArray,
+    kind: DType,
+    op: str,
+    wire: str | None,
+    answer: str | None,
+    rounding: str | None,
+    feedback: Any,
+) -> QuantCall | None:
+    """How an allreduce travels that names a `wire`; None for one that travels as it is. Raises InvalidArgument and
+    Unsupported."""
+    if wire is None:
+        for field, value in (("answer", answer), ("rounding", rounding), ("feedback", feedback)):
+            if value is not None:
+                raise InvalidArgument(field, "given" if field == "feedback" else value, "none without wire")
+        return None
+    if wire not in WIRES:
+        more = "; bfloat16 arrays travel as they are, and int16 takes the same bytes"
+        raise InvalidArgument("wire", wire, "one of " + ", ".join(WIRES) + more)
+    finer = [form for form, code in WIRES.items() if code <= WIRES[wire]]
+    if answer is not None and answer not in finer:
+        raise InvalidArgument("answer", answer, f"as fine as wire, or finer: one of {', '.join(finer)}")
+    if rounding not in (None, *_ROUNDINGS):
+        raise InvalidArgument("rounding", rounding, "one of " + ", ".join(_ROUNDINGS))
+    if kind is not FLOAT32:
+        raise InvalidArgument("dtype", kind.name, "float32 with a wire form")
+    if op not in _WIRE_OPS:
+        raise InvalidArgument("op", op, f"one of {', '.join(_WIRE_OPS)} with a wire form")
+    if not connection.session.sparse:
+        text = "forms of few bits are summed only by algorithm 'tar', without a policy, in jobs that are not "
+        raise Unsupported("allreduce with wire", text + "deterministic: elsewhere sums would be rounded at every hop")
+    residual = None if feedback is None else _residual(connection, source, target, feedback)
+    nearest = rounding == "nearest" or (rounding is None and residual is not None)
+    return QuantCall(forms_of(wire, answer or wire), nearest, residual)
+
+
+def _residual(connection: Connection, source: AnyArray, target: AnyArray, feedback: Any) -> AnyArray:
+    left, kind = elements(feedback, None, "feedback", writable=True)
+    if kind is not FLOAT32 or left.nbytes != source.nbytes:
+        shown = f"{left.nbytes // kind.itemsize} elements of {kind.name}"
+        raise InvalidArgument("feedback", shown, f"{source.nbytes // 4} of float32, as array")
+    if left.nbytes and connection.session.arena.offset_of(address_of(left), left.nbytes) is None:
+        raise InvalidArgument("feedback", "memory of the program", "an array from Job.empty")
+    mine = address_of(left)
+    for array in (source, target):
+        if mine < address_of(array) + array.nbytes and address_of(array) < mine + left.nbytes:
+            raise InvalidArgument("feedback", "memory that overlaps array or out", "memory apart from both")
+    return left
 
 
 def _mode_unsaid(op: str, kind: DType, agree: bool, lossy: str) -> str:

@@ -20,6 +20,7 @@ from ultima.base.errors import (
     ResourceExhausted,
     UltimaError,
 )
+from ultima.base.quant_form import QuantCall
 from ultima.base.receipt import Host, Receipt, StageEnd, Status, Trouble, ranks_text
 from ultima.base.sparse_form import SparseCall
 from ultima.base.words import (
@@ -84,6 +85,8 @@ class Layout(NamedTuple):
     """Of a barrier: any number."""
     sparse: SparseCall | None = None
     """Of a sparse allreduce, whose source is no bucket."""
+    quant: QuantCall | None = None
+    """Of a quantised allreduce."""
 
 
 class Op:
@@ -108,6 +111,7 @@ class Op:
         "kind",
         "lacking",
         "layout",
+        "left",
         "lent",
         "mode",
         "nbytes",
@@ -171,6 +175,8 @@ class Op:
         """When the engine was told, by time.monotonic_ns."""
         self.src = -1
         self.dst = -1
+        self.left = -1
+        """Where the residual of a quantised op lies, which is never copied; -1: it has none."""
         self.block: Block | None = None
         """Staging memory, for the contribution, the result or both."""
         self.copies = False
@@ -196,6 +202,11 @@ class Op:
         if not self.nbytes:
             self.src = self.dst = 0
             return 0
+        if self.residual is not None:
+            at = _offset(arena, self.residual, self.kind)
+            if at is None or not allowed_in_place:
+                raise InvalidArgument("feedback", "memory that this daemon does not share", "an array from Job.empty")
+            self.left = at
         inside = allowed_in_place
         src = _offset(arena, self.source, self.kind) if inside else None
         dst = src if self.target is self.source else _offset(arena, self.target, self.kind) if inside else None
@@ -217,7 +228,8 @@ class Op:
     @property
     def may_be_alone(self) -> bool:
         """Whether own values are a result. Who gives and does not wait (GIVE, NOWAIT) asks for none."""
-        sums = self.layout.collective == COLLECTIVES["allreduce"] or self.layout.sparse is not None
+        layout = self.layout
+        sums = layout.collective == COLLECTIVES["allreduce"] or bool(layout.sparse or layout.quant)
         gives = self.flags & (GIVE | NOWAIT) == GIVE | NOWAIT
         return sums and not gives and not self.exact and self.mode != MODES["reliable"] and not self.flags & AGREE
 
@@ -233,7 +245,8 @@ class Op:
 
     def touches(self, arena: Arena) -> bool:
         """Whether an array of the caller's lies in the arena."""
-        pairs = ((self.source, self.source.nbytes), (self.target, self.target.nbytes))
+        pairs = [(self.source, self.source.nbytes), (self.target, self.target.nbytes)]
+        pairs += [(left, left.nbytes) for left in (self.residual,) if left is not None]
         return any(arena.offset_of(address_of(array), nbytes) is not None for array, nbytes in pairs)
 
     def is_alone_there(self, arena: Arena, others: Iterable[Op]) -> bool:
@@ -241,7 +254,9 @@ class Op:
         that one's caller still waits for it."""
         alone = True
         for other in others:
-            for array, writes in ((self.source, self.target is self.source), (self.target, True)):
+            used = [(self.source, self.target is self.source), (self.target, True)]
+            used += [(left, True) for left in (self.residual,) if left is not None]
+            for array, writes in used:
                 low = address_of(array) - arena.address
                 if other.conflicts(low, low + array.nbytes, writes):
                     if not other.abandoned:
@@ -372,6 +387,7 @@ class Op:
             "agree": self.flags & AGREE,
             "divisor": self.flags & WORLD,
             **{name: getattr(self.layout.sparse, name, 0) for name in ("group", "form", "hint")},
+            "wire": self.layout.quant.forms if self.layout.quant else 0,
         }
 
     def fail(self, failure: UltimaError) -> None:
@@ -391,7 +407,14 @@ class Op:
         """The engine may have written over what was given, so it cannot be given again."""
         given, written = address_of(self.source), address_of(self.target)
         apart = given >= written + self.target.nbytes or written >= given + self.source.nbytes
+        if self.cut and self.residual is not None and self.nbytes > 0:
+            return True  # it may hold already what was to be rounded once more
         return self.cut and self.block is None and self.nbytes > 0 and not apart
+
+    @property
+    def residual(self) -> AnyArray | None:
+        """Of a quantised allreduce: memory of the arena that the engine reads and writes besides."""
+        return self.layout.quant.residual if self.layout.quant else None
 
     def hand_back(self) -> None:
         """The daemon went before it had ended: it is as it was before it was submitted, but for its number."""
@@ -411,6 +434,8 @@ class Op:
     def conflicts(self, low: int, high: int, writes: bool) -> bool:
         """Whether the engine may still write to arena bytes low..high, or read them while someone `writes`."""
         written = self.dst < high and low < self.dst + self.target.nbytes
+        if self.residual is not None and self.left >= 0:
+            written = written or (self.left < high and low < self.left + self.residual.nbytes)
         return written or (writes and self.src < high and low < self.src + self.source.nbytes)
 
 

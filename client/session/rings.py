@@ -29,11 +29,13 @@ _ROW_BYTES: int = ffi.sizeof("ut_receipt_peer")
 
 def _say_words(entry: Any, layout: Layout) -> None:
     """What a collective says for itself (`ut_alike`)."""
-    alike, sparse = entry.alike, layout.sparse
-    entry.entries = alike.all = 0
+    alike, sparse, quant = entry.alike, layout.sparse, layout.quant
+    entry.entries = alike.all = entry.rounding = 0
     if sparse is not None:
         entry.entries = sparse.entries
         alike.sparse.hint, alike.sparse.group, alike.sparse.form = sparse.hint, sparse.group, sparse.form
+    elif quant is not None:
+        alike.quant.forms, entry.rounding = quant.forms, quant.nearest
     elif layout.note is not None:
         alike.note = layout.note
     else:
@@ -105,6 +107,8 @@ class NativeRings:
             entry.oldest_step, entry.newest_step = op.steps
         else:
             _say_words(entry, layout)
+            if op.left >= 0:
+                entry.residual = op.left + 1
         woken = lib.ut_lanes_submit(self._lanes, entry)
         for lane, bell in enumerate(self._bells):
             if woken >> lane & 1:

@@ -115,6 +115,8 @@ class StandIn:
             at = np.flatnonzero(rows.any(axis=1)).astype(np.uint32)
             entries = len(at)
             raw = np.concatenate([at.view(np.uint8), np.ascontiguousarray(rows[at]).reshape(-1).view(np.uint8)])
+        if COLLECTIVE_BY_CODE[call.collective] == "allreduce_quant":
+            entries = 0  # a residual is the caller's own
         in_place = COLLECTIVE_BY_CODE[call.collective] == "broadcast"
         source = self.seat.arena.allocate(raw.nbytes)
         result = None if in_place else self.seat.arena.allocate(_sizes(call, self._hosts)[1])
