@@ -42,7 +42,8 @@ def ddp() -> dict[str, Any]:
             errors.append(error(bits[-1], want))
         state.step_ok()
         told = state.summary()
-        wires = sorted({receipt.wire for receipt in ultima.torch.last_receipts(told.quantised_ops)})
+        receipts = ultima.torch.last_receipts(told.quantised_ops + told.steps)
+        wires = sorted({receipt.wire for receipt in receipts if receipt.wire})
         missing = told.missing_bytes
         found[wire] = {"errors": errors, "bits": bits, "ops": [told.quantised_ops, told.ops, missing], "wires": wires}
     return found

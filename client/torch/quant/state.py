@@ -24,6 +24,7 @@ from ultima.base.checks import check_switch, check_whole
 from ultima.base.durations import Duration
 from ultima.base.errors import InvalidArgument
 from ultima.quant import FORMS, wire_bytes
+from ultima.torch.backend.entries import NATIVE
 from ultima.torch.backend.wire import Wire
 from ultima.torch.hooks.allreduce import allreduce_hook
 from ultima.torch.hooks.bucket_options import BucketOptions, Policy
@@ -79,7 +80,8 @@ class QuantState(HookState):
     """The state of `quantize_hook`; one for each model. `allreduce_hook`, `hook_fsdp` and `guard` take it as well.
 
     wire: "int16", "int8" or "int4"; or "auto": dense or int8 for each bucket by what took less time, as all ranks
-        measured it together. The ranks exchange times once a step then, whatever `budget` is.
+        measured it together; all dense in a job that has no such sums (another algorithm than "tar", a policy,
+        deterministic). The ranks exchange times once a step then, whatever `budget` is.
     answer: the form of the results, as fine as `wire` or finer; None for `wire`, but "int8" for int4 with feedback:
         what is rounded there no rank can mend.
     feedback: whether each rank keeps what rounding took and sends it in the next step; None for int4 alone.
@@ -181,9 +183,10 @@ class QuantState(HookState):
 
     def _way(self, tensor: torch.Tensor, key: BucketKey) -> str:
         """Alike on all ranks."""
-        if self.group.job is None or tensor.layout is not torch.strided or tensor.dtype not in FLOATS:
+        job = self.group.job
+        if job is None or tensor.layout is not torch.strided or tensor.dtype not in FLOATS:
             return DENSE
-        if tensor.nbytes < self._dense_below:
+        if tensor.nbytes < self._dense_below or (self._ways.auto and NATIVE not in job.collectives):
             return DENSE
         return self._ways.choice(key).way() if self._ways.auto else self._wire
 

@@ -12,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 from tests.torch.fake_group import FakeGroup, on_all  # noqa: E402  # only where torch is
-from ultima import InvalidArgument  # noqa: E402
+from ultima import InvalidArgument, Options, Unsupported  # noqa: E402
 from ultima.quant import Draws, rounded, wire_bytes  # noqa: E402
 from ultima.testing import FakeDaemon  # noqa: E402
 from ultima.torch import QuantState  # noqa: E402
@@ -154,6 +154,20 @@ def test_auto__takes_the_form_only_where_it_pays(daemon: FakeDaemon) -> None:
         assert {wire is None for wire in buckets[2 * PROBES :]} == {slow == "int8"}
         kept = sum(state._residuals._held["0"] for state in states)
         assert np.allclose(WORLD * came + kept, given, atol=1e-4) and kept.any() == (slow != "int8")
+
+
+def test_auto__goes_dense_where_there_are_no_such_sums() -> None:
+    """A form that is named is refused there, by the job."""
+    with FakeDaemon(WORLD) as daemon:
+        states = [
+            QuantState("auto", FakeGroup(daemon.connect(rank, options=Options(deterministic=True))))
+            for rank in range(WORLD)
+        ]
+        for _ in range(PROBES + 1):
+            assert on_all(states, lambda _, state: state.send(torch.ones(5000), 0, True).wait()) == [None, None]
+        assert states[0].summary().quantised_ops == 0
+        named = on_all(made_on(states, "int8"), lambda _, state: state.send(torch.ones(5000), 0, True).wait())
+        assert all(isinstance(each, Unsupported) for each in named), named
 
 
 def test_state__goes_on_from_a_file_and_from_a_pickle(daemon: FakeDaemon, tmp_path: Any) -> None:
