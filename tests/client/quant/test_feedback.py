@@ -10,6 +10,7 @@ import pytest
 
 from ultima import InvalidArgument
 from ultima.quant import Feedback, rounded
+from ultima.testing import FakeDaemon
 
 
 def test_feedback__what_was_sent_and_what_is_kept_add_up() -> None:
@@ -33,6 +34,21 @@ def test_feedback__its_own_array_or_one_that_it_is_given() -> None:
     assert memory.error == 2
     memory.reset()
     assert not array.any() and Feedback(0).error == 0
+
+
+def test_feedback__is_what_an_allreduce_takes() -> None:
+    """The object itself: what the two ranks keep and what came is what they gave, but for the answers' rounding."""
+    with FakeDaemon(2) as daemon, daemon.connect(0) as first, daemon.connect(1) as second:
+        memories = [Feedback(job.empty(3000)) for job in (first, second)]
+        given = [np.random.default_rng(rank).normal(size=3000).astype(np.float32) for rank in range(2)]
+        arrays = [array.copy() for array in given]
+        handles = [
+            job.allreduce_async(array, "sum", wire="int4", answer="int16", feedback=memory)
+            for job, array, memory in zip((first, second), arrays, memories, strict=True)
+        ]
+        assert all(handle.wait().complete for handle in handles) and (arrays[0] == arrays[1]).all()
+        left = arrays[0] + memories[0].array + memories[1].array - (given[0] + given[1])
+        assert np.abs(left).max() < 0.002 and min(memory.error for memory in memories) > 0.05
 
 
 def test_feedback__comes_back_from_its_state() -> None:
