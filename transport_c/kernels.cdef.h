@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What Python sees of the kernels (kernels/kernels.h, kernels/sparse.h, kernels/quant.h), as engine.cdef.h is for the engine.
+ * What Python sees of the kernels (kernels/kernels.h, kernels/quant.h, kernels/sparse.h), as engine.cdef.h is for the
+ * engine.
  */
 
 #define UT_BLOOM_HASHES_MAX ...
