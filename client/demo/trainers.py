@@ -159,7 +159,7 @@ class Quantised(Plain):
         base = super().account(seconds)
         # Both with their headers, as shares of what the same buckets would have been; the others went dense.
         share = told.wire_bytes / told.dense_bytes if told.dense_bytes else 1.0
-        sent = base["sent_bytes"] * share if told.quantised_ops == told.ops else None
+        sent = round(base["sent_bytes"] * share) if told.quantised_ops == told.ops else None
         return {**base, "sent_bytes": sent, "summary": str(told)}
 
 
