@@ -68,7 +68,8 @@ void ut_engine_credit_tick(ut_engine *e, ut_ns now);
 bool ut_engine_config_valid(const ut_engine_config *c);
 bool ut_job_config_valid(const ut_engine_config *engine, const ut_job_config *c);
 bool ut_job_options_valid(const ut_job_options *o, uint32_t hosts, uint32_t world);
-/* A job that |began| with those may have these while it runs: it stays partial, coded, or neither, as it is laid out. */
+/* A job that |began| with those may have these while it runs: it stays partial, coded, or neither, as it is laid out.
+ */
 bool ut_job_options_follow(const ut_job_options *began, const ut_job_options *o);
 
 /* submit.c */
