@@ -5,13 +5,15 @@
 #ifndef UT_TEST_ONE_BY_ONE_H
 #define UT_TEST_ONE_BY_ONE_H
 
+#include "core/base/bits.h"
 #include "pair.h"
 
 static void tune_timer(ut_ns t_b, ut_ns t_c, unsigned percent, unsigned timer_start)
 {
     static uint64_t number;
-    ut_epoch e = {.number = ++number, .members = ut_bits_below(HOSTS), .owners = ut_bits_below(HOSTS), .world = HOSTS};
+    ut_epoch e = {.number = ++number, .members = ut_bits_below(HOSTS), .owners = ut_bits_below(HOSTS)};
     e.id = number;
+    e.world = ut_engine_world(hosts[0].engine, 3);
     e.options = (ut_job_options){.algorithm = UT_TAR,
                                  .t_b_ns = t_b,
                                  .t_c_ns = t_c,
