@@ -301,7 +301,7 @@ class Daemon:
                 raise
             raise StartFailed(f"web = {self.config.web!r}: {why}") from None
         config = self.config
-        view = View(config, self.engine, self.jobs, self.version)
+        view = View(config, self.engine, self.jobs, self.version, self.cluster.ask)
         guard = Guard(key_in(state_folder(config)), tokens=not config.web.startswith("unix:"))
         site = Site(config.web, Feed(view), guard)
         await site.start()

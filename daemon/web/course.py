@@ -20,12 +20,15 @@ FIRST = 1024  # ops that are read when the first one looks
 
 
 class Second(NamedTuple):
-    """Ops that ended within one second: percentiles in us of those that were read, how many, and what was missing."""
+    """Ops that ended within one second: percentiles in us of those that were read, how many, bytes that were missing,
+    how many ops were not whole, and the bytes of all."""
 
     p50_us: int
     p99_us: int
     ops: int
     missing_bytes: int
+    not_whole: int = 0
+    bucket_bytes: int = 0
 
 
 EMPTY = Second(0, 0, 0, 0)
@@ -63,22 +66,26 @@ class Course:
         if times:
             self.last_ns = max(self.last_ns, ops[-1].ended_monotonic_ns)
             p99 = times[-(-99 * len(times) // 100) - 1]
-            second = Second(times[(len(times) - 1) // 2] // 1000, p99 // 1000, count, missing)
+            second = Second(
+                *(times[(len(times) - 1) // 2] // 1000, p99 // 1000, count, missing),
+                sum(op.status != Status.COMPLETE for op in ops),
+                sum(op.bucket_bytes for op in ops),
+            )
         self.seconds.append(second)
         blamed = Counter((op.culprit, op.trouble) for op in ops if op.culprit != NOBODY)
         self._window.append((len(ops), sum(op.status != Status.COMPLETE for op in ops), blamed))
         return second
 
-    def recent(self) -> tuple[int, int, Counter[tuple[str, str]]]:
-        """Of the window: ops that were read, those not whole, and how many each address is to blame for, and why."""
+    def recent(self, names: Sequence[str]) -> tuple[int, int, Counter[tuple[str, str]]]:
+        """Of the window: ops that were read, those not whole, and how many each host is to blame for, and why. `names`
+        are those of the hosts for people, by index."""
         life = self._record.life
-        addresses = life.addresses if life is not None else ()
         blamed: Counter[tuple[str, str]] = Counter()
         for _, _, found in self._window:
             for (host, trouble), count in found.items():
-                address = addresses[host] if host < len(addresses) else "a host"
+                name = names[host] if host < len(names) else "a host"
                 here = life is not None and host == life.host_index
-                blamed["this host" if here else address, word(TROUBLES, trouble)] += count
+                blamed["this host" if here else name, word(TROUBLES, trouble)] += count
         return sum(row[0] for row in self._window), sum(row[1] for row in self._window), blamed
 
     def medians_ms(self) -> tuple[float, float]:

@@ -2,7 +2,8 @@
 """Which of the sentences that are true now the page shows, so that it does not flip with each second's noise.
 
 A sentence about a measurement (who is late, what is slow) is shown once it has been true for `HOLD_S` without a gap,
-and then until it has not been true for as long. What is a fact, such as a host that is gone, is shown at once.
+and then until it has not been true for as long. What is a fact, such as a host that is gone, is shown at once, and goes
+at once. What is measured and grave, such as ops that are not complete, is shown at once and stays for as long.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ class Steady:
     def __init__(self) -> None:
         self._topics: dict[str, _Topic] = {}
         self._fresh = True
+        self._shown: list[Why] = []
 
     def rest(self) -> None:
         """Nobody looks any more: what is true when somebody looks again is shown at once."""
@@ -42,14 +44,20 @@ class Steady:
         found = list(reasons)
         for each in found:
             if each.topic:
-                topic = self._topics.setdefault(each.topic, _Topic(now_s, now_s, each, self._fresh))
+                new = _Topic(now_s, now_s, each, self._fresh or each.at_once)
+                topic = self._topics.setdefault(each.topic, new)
                 topic.seen_s, topic.newest = now_s, each
                 topic.shown = topic.shown or now_s - topic.since_s >= HOLD_S
         self._fresh = False
         for name, topic in list(self._topics.items()):
             if topic.seen_s != now_s and (not topic.shown or now_s - topic.seen_s >= HOLD_S):
                 del self._topics[name]
-        true = next(each for each in found if not each.topic or self._topics[each.topic].shown)
-        if true.level != "ok":
-            return true
-        return next((topic.newest for topic in self._topics.values() if topic.shown), true)
+        true = [each for each in found if not each.topic or self._topics[each.topic].shown]
+        over = [topic.newest for topic in self._topics.values() if topic.shown and topic.newest not in true]
+        grave = [each for each in true if each.level != "ok"]
+        self._shown = [*grave, *over, *(each for each in true if each.level == "ok")]
+        return self._shown[0]
+
+    def of_job(self, name: str) -> Why | None:
+        """The gravest sentence that is shown of one job; None if there is none."""
+        return next((each for each in self._shown if each.job == name), None)

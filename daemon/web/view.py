@@ -7,10 +7,11 @@ two minutes before is sent once to each who begins to look.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ultima.daemon.base.config import DaemonConfig
@@ -31,13 +32,26 @@ from ultima.v1 import admin_pb2
 
 EVENTS_SHOWN = 100
 STATES = {State.UP: "up", State.CONNECTING: "connecting", State.ABSENT: "gone"}
+ASK_SECONDS = 5.0  # between two questions to the other hosts while somebody looks
 STRAGGLES = 0.1  # share of the newest ops for which a host must be to blame to be called the straggler
 
 
 class View:
     """See the module. It belongs to the event loop."""
 
-    def __init__(self, config: DaemonConfig, engine: HostEngine, jobs: JobTable, version: str) -> None:
+    def __init__(
+        self,
+        config: DaemonConfig,
+        engine: HostEngine,
+        jobs: JobTable,
+        version: str,
+        ask_cluster: Callable[[], Awaitable[admin_pb2.GetClusterResponse]] | None = None,
+    ) -> None:
+        """`ask_cluster` asks all hosts of the jobs here."""
+        self._ask_cluster = ask_cluster
+        self._asking: asyncio.Future[admin_pb2.GetClusterResponse] | None = None
+        self._hosts: list[dict[str, Any]] = []
+        self._asked_s = float("-inf")
         self._config, self._engine, self._jobs, self._version = config, engine, jobs, version
         self._started = time.monotonic()
         self._courses: dict[int, Course] = {}
@@ -88,6 +102,7 @@ class View:
             "insecure": self._config.insecure and bool(self._config.bind),
             "uptime_s": int(time.monotonic() - self._started),
             "why": {"level": reason.level, "text": reason.text},
+            "hosts": self._cluster(),
             "lanes": lanes,
             "jobs": [self._job(job, now, latest[job.incarnation]) for job in found],
             "events": _events(news),
@@ -101,6 +116,27 @@ class View:
             "events": _events(events.after(max(events.last - EVENTS_SHOWN, 0))),
         }
 
+    def _cluster(self) -> list[dict[str, Any]]:
+        """What the hosts of the jobs here said of themselves when they were asked last; they are asked again."""
+        now_s = time.monotonic()
+        asked = self._asking
+        if asked is not None and asked.done() and not asked.cancelled() and asked.exception() is None:
+            known = self._names()
+            self._hosts = [_host_row(row, known) for row in asked.result().hosts]
+        if self._ask_cluster is not None and now_s - self._asked_s >= ASK_SECONDS:
+            self._asked_s, self._asking = now_s, asyncio.ensure_future(self._ask_cluster())
+        return self._hosts
+
+    def _names(self) -> dict[tuple[str, int], str]:
+        """Of all hosts of the jobs here, as `_host_row` wants them."""
+        found: dict[tuple[str, int], str] = {}
+        for job in self._jobs.all():
+            for host, _ in job.hosts():
+                found["" if host is job.own else host.address, 0 if host is job.own else host.grpc_port] = _name(
+                    host, job.own
+                )
+        return found
+
     def _lanes(self, now: HostSnapshot) -> list[dict[str, Any]]:
         self._cpu.append((time.monotonic(), [stats.get("cpu_ns", 0) for stats in now.stats_of_each()]))
         (before, old), (after, new) = self._cpu[0], self._cpu[-1]
@@ -113,14 +149,14 @@ class View:
 
     def _now(self, job: Job, now_ns: int, latest: tuple[Host, Late] | None) -> JobNow:
         course = self._courses[job.incarnation]
-        ops, not_whole, blamed = course.recent()
+        ops, not_whole, blamed = course.recent([_name(host, job.own) for host, _ in job.hosts()])
         p50_ms, usual_ms = course.medians_ms()
         return JobNow(
             name=job.name,
             waiting_for=job.waiting_for,
             forming=not job.ready,
             ailments=[job.ailment.text] if job.ailment else [],
-            gone=[host.name for host, state in job.hosts() if state is State.ABSENT],
+            gone=[_name(host, job.own) for host, state in job.hosts() if state is State.ABSENT],
             ops=ops,
             not_whole=not_whole,
             blamed=blamed,
@@ -133,6 +169,7 @@ class View:
     def _job(self, job: Job, now: HostSnapshot, latest: tuple[Host, Late] | None) -> dict[str, Any]:
         stats, membership = job.stats, job.membership
         asked = next((joiner.spec.world_size for joiner in job.joining.values()), 0)
+        why = self._steady.of_job(job.name)
         return {
             "id": str(job.incarnation),
             "name": job.name,
@@ -145,6 +182,8 @@ class View:
             "missing_bytes": stats.missing_bytes,
             "bucket_bytes": job.record.bucket_bytes,
             "now": self._courses[job.incarnation].seconds[-1],
+            "deadline_us": job.record.deadline_ns // 1000,
+            "why": {"level": why.level, "text": why.text} if why is not None else None,
             "straggler": _straggler(job, latest),
             "peers": [_peer(job, host, state, now) for host, state in job.hosts()],
         }
@@ -157,7 +196,7 @@ def _peer(job: Job, host: Host, state: State, now: HostSnapshot) -> dict[str, An
         "name": _name(host, job.own),
         "own": host is job.own,
         "ranks": host.ranks,
-        "state": STATES[state],
+        "state": "blocked" if job.ailment and host.index in job.ailment.hosts else STATES[state],
         "rtt_us": _most(path.srtt_ns for path in paths) // 1000,
         "sent": sum(path.sent_bytes for path in paths),
         "received": sum(path.received_bytes for path in paths),
@@ -165,11 +204,32 @@ def _peer(job: Job, host: Host, state: State, now: HostSnapshot) -> dict[str, An
     }
 
 
+def _host_row(row: admin_pb2.ClusterHost, names: Mapping[tuple[str, int], str]) -> dict[str, Any]:
+    """One host, as its own daemon says. `names` are those of the page, by address and port; this host's under ""."""
+    where = ("", 0) if row.here else (row.address, row.grpc_port)
+    name = names.get(where, row.node or f"{row.address}:{row.grpc_port}")
+    jobs = [
+        {
+            "name": job.job,
+            "ops": job.ops_complete_count + job.ops_partial_count + job.ops_insufficient_count + job.ops_failed_count,
+            "whole": job.ops_complete_count,
+            "p50_us": job.op_p50_us,
+        }
+        for job in row.jobs
+    ]
+    facts = {"name": name, "here": row.here, "why": row.unreached, "version": row.version}
+    return facts | {"uptime_s": row.uptime_ms // 1000, "jobs": jobs}
+
+
 def _name(host: Host, own: Host | None) -> str:
-    """For people: its node, else its address, with the port where that is another than this host's."""
-    if host.node or not host.address:
-        return host.node or "this host"
-    return host.address if own is not None and own.grpc_port == host.grpc_port else str(host.place)
+    """For people, the same everywhere on the page: "n2 (rank 1)". Its node, else its address, with the port where that
+    is another than this host's; and its ranks."""
+    name = host.node or host.address or "this host"
+    if not host.node and host.address and (own is None or own.grpc_port != host.grpc_port):
+        name = str(host.place)
+    first, last = host.ranks[:1], host.ranks[-1:]
+    ranks = f"ranks {first[0]}-{last[0]}" if first != last else f"rank {first[0]}" if first else ""
+    return f"{name} ({ranks})" if ranks else name
 
 
 def _straggler(job: Job, latest: tuple[Host, Late] | None) -> dict[str, Any] | None:

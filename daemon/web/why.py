@@ -17,6 +17,7 @@ USUAL_S = 20  # seconds with ops before the window, below which nothing is known
 SLOWER = 1.5  # times as long as usual is slow
 MOSTLY = 0.25  # share of the ops for which a host must be to blame to be named
 BUSY = 0.9  # of a core
+MANY = 0.5  # share of the ops that are not complete from which on a job is in trouble
 SILENT_S = 5.0
 
 _TROUBLES = {
@@ -35,6 +36,10 @@ class Why(NamedTuple):
     text: str
     topic: str = ""
     """Of a sentence that rests on measurements, which scatter: what it is about. Empty for a fact."""
+    job: str = ""
+    """Which job it is about, if it is about one."""
+    at_once: bool = False
+    """Measured, but grave enough to be shown at once; it stays as long as others of its kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,34 +96,38 @@ def reasons(now: HostNow) -> Iterator[Why]:
     if not now.well:
         yield Why("error", f"The engine hangs: {now.reason}. The watchdog will restart the daemon.")
     for job in now.jobs:
-        yield from (Why("error", f"Job {job.name}: {text}") for text in job.ailments)
+        yield from (Why("error", f"Job {job.name}: {text}", job=job.name) for text in job.ailments)
     for job in now.jobs:
         if job.gone:
-            yield Why("error", f"Job {job.name} goes on without {_listed(job.gone)}: not connected.")
+            yield Why("error", f"Job {job.name} goes on without {_listed(job.gone)}: not connected.", job=job.name)
     for job in now.jobs:
         if job.not_whole:
-            yield Why("warning", _not_whole(job))
+            level = "error" if job.not_whole > MANY * job.ops else "warning"
+            yield Why(level, _not_whole(job), f"not whole {job.name}", job.name, at_once=True)
     if now.drops:
         text = f"This host's kernel dropped {now.drops} datagrams within {WINDOW_S} s"
-        yield Why("warning", f"{text}: the receive buffer is too small, or the engine gets too little of a CPU.")
+        text = f"{text}: the receive buffer is too small, or the engine gets too little of a CPU."
+        yield Why("warning", text, "drops", at_once=True)
     for job in now.jobs:
         if job.usual_ms and job.p50_ms > SLOWER * job.usual_ms:
-            yield Why("warning", _slower(job, now.busiest), f"slower {job.name}")
+            yield Why("warning", _slower(job, now.busiest), f"slower {job.name}", job.name)
     for job in now.jobs:
         if job.forming:
-            yield Why("warning", f"Job {job.name} forms: {job.waiting_for or 'its ranks are on their way'}.")
+            text = f"Job {job.name} forms: {job.waiting_for or 'its ranks are on their way'}."
+            yield Why("warning", text, job=job.name)
     for job in now.jobs:
         if (worst := _worst(job)) is not None:
             text = f"Job {job.name} waits for {worst[0]} in {worst[2]:.0%} of its ops: {worst[1]}."
-            yield Why("warning", text, f"blamed {job.name} {worst[0]}")
+            yield Why("warning", text, f"blamed {job.name} {worst[0]}", job.name)
     for job in now.jobs:
         if job.late:
             who = job.late.partition(": ")[0]
-            yield Why("warning", f"Job {job.name} waits for {job.late}.", f"late {job.name} {who}")
+            yield Why("warning", f"Job {job.name} waits for {job.late}.", f"late {job.name} {who}", job.name)
     running = [job for job in now.jobs if not job.forming]
     silent = [job for job in running if job.silent_s >= SILENT_S]
     if silent and len(silent) == len(running):
-        yield Why("warning", _silent(min(silent, key=lambda job: job.silent_s), now.open_s))
+        job = min(silent, key=lambda job: job.silent_s)
+        yield Why("warning", _silent(job, now.open_s), "silent", job.name, at_once=True)
     if now.busiest >= BUSY:
         yield Why("warning", f"An engine thread takes {now.busiest:.0%} of a core: the CPU is the limit.", "cpu")
     if not now.jobs:

@@ -102,7 +102,7 @@ def test_page__paints_jobs_as_text_and_asks_nobody_else(browser: Browser, hosts:
         expect(page.locator("#peers tbody tr")).to_have_count(2)
         expect(page.locator("#events li").last).to_contain_text("is ready, pid")
         expect(page.locator("article.job dd").nth(1)).to_have_text(re.compile(r"^[\d.]+ ms$"), timeout=WAIT_MS)
-        expect(page.locator("path.p50")).to_have_attribute("d", re.compile("M.*L"), timeout=WAIT_MS)
+        expect(page.locator("path.p50:not(.lone)")).to_have_attribute("d", re.compile("M.*L"), timeout=WAIT_MS)
         assert page.title() in ("Ultima", "! Ultima")
         assert page.locator("main script, main img").count() == 0
         assert said == []
@@ -116,9 +116,14 @@ def test_page__paints_jobs_as_text_and_asks_nobody_else(browser: Browser, hosts:
 
 def test_page__names_a_rank_that_is_late_while_ops_stay_whole(browser: Browser, hosts: Hosts) -> None:
     with training(hosts, late_s=0.2), opened(browser, hosts) as (page, said):
-        late = re.compile(rf"Straggler: \S+:{hosts[1].port}, \d+ ms late for an op of \d+ ms")
+        late = re.compile(rf"Straggler: \S+:{hosts[1].port} \(rank 1\), \d+ ms late for an op of \d+ ms")
         expect(page.locator("article.job .straggler")).to_have_text(late)
-        expect(page.locator("#why span")).to_contain_text(f":{hosts[1].port}: it calls an op ")
+        expect(page.locator("#why span")).to_contain_text(f":{hosts[1].port} (rank 1): it calls an op ")
+        expect(page.locator("article.job .tag")).to_have_text("slow or late")
+        expect(page.locator("#hosts tbody tr")).to_have_count(2)
+        expect(page.locator("#hosts tbody th").last).to_have_text(re.compile(rf":{hosts[1].port} \(rank 1\)$"))
+        page.locator("#level").select_option("error")
+        expect(page.locator("#none")).to_be_visible()
         assert page.title() == "! Ultima" and said == []
 
 

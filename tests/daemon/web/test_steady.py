@@ -41,6 +41,16 @@ def test_take__a_fact_is_shown_at_once_and_goes_at_once() -> None:
     assert page.take(2.0, [LATE, WELL]) == LATE
 
 
+def test_take__what_is_grave_is_shown_at_once_and_stays_and_each_job_has_its_own() -> None:
+    page, grave = Steady(), Why("error", "Job b: 3 of 4.", "not whole b", "b", at_once=True)
+    late = LATE._replace(job="a")
+    assert page.take(0.0, [WELL]) == WELL and page.of_job("b") is None
+    assert page.take(1.0, [grave, late, WELL]) == grave
+    assert page.of_job("b") == grave and page.of_job("a") is None, "who is late has to hold first"
+    assert page.take(2.0, [late, WELL]) == grave, "one good second is no end"
+    assert page.take(1.0 + HOLD_S, [late, WELL]) == late == page.of_job("a") and page.of_job("b") is None
+
+
 def test_rest__who_looks_again_is_told_at_once() -> None:
     page = Steady()
     page.take(0.0, [WELL])

@@ -37,9 +37,10 @@ ROWS = [
     (HostNow([replace(SLOW, late="h: it is late")]), "warning", "as long as before; it waits for h: it is late."),
     (HostNow([LATE]), "warning", "for 80% of them 10.0.0.5 is to blame: it calls its ops late."),
     (HostNow([LATE], drops=7), "warning", "dropped 7 datagrams"),
+    (HostNow([replace(LOSSY, not_whole=20)]), "warning", "20 of the last 40 ops"),
     (
         HostNow([LOSSY, LATE], drops=7),
-        "warning",
+        "error",
         "30 of the last 40 ops were not complete; most often 10.0.0.3 is to blame",
     ),
     (HostNow([LOSSY, ALONE]), "error", "goes on without host 1 (10.0.0.2:29520): not connected"),
