@@ -17,6 +17,7 @@ import pytest
 
 import ultima
 from tests.client.cli import golden
+from tests.client.cli.conftest import published  # noqa: F401
 from tests.e2e.hosts import Hosts, everywhere, new_job_name, ranks, running
 from tests.e2e.test_past import keys, run_ops, runner, said, told
 from ultima.admin.operate import watch

@@ -14,6 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.client.cli import golden
+from tests.client.cli.conftest import published  # noqa: F401
 from tests.e2e.hosts import Hosts, everywhere, new_job_name, ranks, running
 from ultima.cli import main
 

@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from typer.testing import CliRunner
 
+from tests.client.cli.conftest import published  # noqa: F401
 from ultima.authority import authority as authorities
 from ultima.authority import enrol, serve
 from ultima.authority.authority import Authority, life

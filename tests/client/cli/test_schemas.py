@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The published schemas: one of each verb that prints JSON, and none says what it must not."""
+
+import inspect
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.client.cli import schemas
+from ultima.cli import ca
+from ultima.cli.main import VERBS
+
+FILES = sorted(schemas.FOLDER.glob("*.schema.json"))
+APART = {"perf", "demo", "set", "bench-cluster", "dump", "simulate", "web"}
+"""Their JSON depends on what was asked for, or no test in this process prints it: their own tests hold its keys."""
+
+
+def test_schemas__there_is_one_for_each_verb_that_prints_json() -> None:
+    verbs = [(verb.name, verb.function) for verb in VERBS] + [
+        (f"ca_{name}", function) for name, function, *_ in ca.VERBS
+    ]
+    wanted = {name for name, function in verbs if "as_json" in inspect.signature(function).parameters}
+    have = {path.name.removesuffix(".schema.json") for path in FILES}
+    assert wanted - APART <= have, wanted - APART - have
+    assert have - wanted <= {"status_all", "top_all"}, have - wanted
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_schemas__are_what_they_say(path: Path) -> None:
+    schema = json.loads(path.read_text())
+    assert (
+        schema["type"] == "object"
+        and schema["title"].startswith("ultima ")
+        and "Keys may be added" in schema["description"]
+    )
+    assert schema["properties"]["schema"] == {"type": "integer"} and "schema" in schema["required"]
+
+
+def test_misfits__sees_what_is_wrong_and_leaves_what_is_new() -> None:
+    schema = schemas.schema_of(
+        [{"a": 1, "b": [{"c": None}, {"c": "x"}], "d": 1.5}, {"a": 2, "b": [], "d": 2, "e": True}]
+    )
+    assert schemas.misfits(schema, {"a": 1, "b": [{"c": "y", "new": 1}], "d": 3}, "x") == []
+    for wrong, where in (
+        ({"a": 1, "b": []}, ["x.d: missing"]),
+        ({"a": "1", "b": [], "d": 1}, ["x.a: string"]),
+        ({"a": 1, "b": [{"c": 5}], "d": 1}, ["x.b[0].c: integer"]),
+        ({"a": 1, "b": [], "d": 1, "e": 1}, ["x.e: integer"]),
+    ):
+        assert schemas.misfits(schema, wrong, "x") == where
+    table = schemas.schema_of([dict.fromkeys("abcdefgh", 1)])
+    assert schemas.misfits(table, {"other": 2}, "x") == [] and schemas.misfits(table, {"other": ""}, "x")
