@@ -140,7 +140,12 @@ def failure(socket: str, error: grpc.RpcError, timeout_s: float) -> UltimaError:
     """What it means that a call did not end well: nobody answers, or somebody who does not understand."""
     code = error.code()
     if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
-        how = "no daemon answers" if code is grpc.StatusCode.UNAVAILABLE else f"no answer within {timeout_s:g} s"
+        if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+            return DaemonUnavailable(
+                f"no answer within {timeout_s:g} s on {socket}, though a daemon is there: it hangs, was stopped by a "
+                "signal, or gets no CPU; see `systemctl status ultimad` and the load of this host"
+            )
+        how = "no daemon answers"
         return DaemonUnavailable(
             f"{how} on {socket}; is ultimad running, and does ULTIMA_SOCKET name it? `ultima run -- PROGRAM` starts one"
         )

@@ -57,6 +57,10 @@ class Keeper:
         """Whether what is recorded survives the daemon."""
         return self._folder is not None and not self.trouble
 
+    def off_disk(self) -> str:
+        """Why what is recorded does not reach the disk, with its folder; empty where it does, or is not meant to."""
+        return f"{self._folder}: {self.trouble}" if self.trouble else ""
+
     def start(self) -> None:
         """Opens the file, and begins to write."""
         self._task = spawn(self._keep(), "history")

@@ -232,7 +232,7 @@ class Daemon:
             *(self.version, self.incarnation, self.grpc_port, self.trust, self.keeper),
             lambda place, request, seconds: self._peers.read_ops(place, request, seconds),
             self.gauges.facts,
-            Examiner(config, self.engine, self.jobs, lambda: self._peers, self.version),
+            Examiner(config, self.engine, self.jobs, lambda: self._peers, self.version, self.keeper.off_disk),
             lambda: self.site.address() if self.site is not None else "",
             lambda: self.ask_to_stop(),
             lambda job: self.cluster.ask(job),

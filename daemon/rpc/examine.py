@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from ultima.daemon.base.config import DaemonConfig
-from ultima.daemon.base.errors import FailedPrecondition, InvalidArgument, Refused
+from ultima.daemon.base.errors import DeadlineExceeded, FailedPrecondition, InvalidArgument, Refused
 from ultima.daemon.base.quota import Quota
 from ultima.daemon.engine.host_engine import HostEngine
 from ultima.daemon.hosts.host import Place, State
@@ -19,6 +19,7 @@ from ultima.daemon.jobs.job import Job
 from ultima.daemon.jobs.table import JobTable
 from ultima.daemon.jobs.trial import Ports, Trial
 from ultima.daemon.rpc import local_checks
+from ultima.daemon.rpc.causes import one_each
 from ultima.daemon.rpc.local_checks import FAILURE, OK, UNKNOWN, WARNING, check
 from ultima.daemon.rpc.ping import mtu_check, ping
 from ultima.daemon.rpc.udp_checks import Tried, of_udp
@@ -30,6 +31,11 @@ PEERS_MAX = 64
 EXAMINATIONS_MAX = 8  # at once, of as many users
 ASKED_AT_ONCE = 16  # peers of one examination, over TCP
 PEER_SECONDS = 24.0  # for the datagrams of one peer: eleven calls of trial.CALL_SECONDS, and their flights
+ACCEPT_SECONDS = 1.0
+STALLED = (
+    "see on that host whether ultimad hangs (`ultima status`, `journalctl -u ultimad`), was stopped by a signal, or "
+    "gets no CPU; under systemd its watchdog restarts it"
+)
 _PEER = re.compile(r"(?:\[(?P<v6>[0-9a-fA-F:.%]+)\]|(?P<v4>[0-9.]+))(?::(?P<port>[0-9]{1,5}))?|(?P<bare>[0-9a-fA-F:]+)")
 
 
@@ -48,12 +54,37 @@ def parse_peer(text: str, default_port: int) -> Place:
     return Place(address, port)
 
 
+async def _accepts(address: str, port: int) -> bool:
+    """Whether the kernel there takes a connection. It does so for a daemon that is stopped, or has no CPU."""
+    try:
+        async with asyncio.timeout(ACCEPT_SECONDS):
+            _, writer = await asyncio.open_connection(address, port)
+    except (OSError, TimeoutError):
+        return False
+    writer.transport.abort()
+    return True
+
+
+def _is_silence(error: Refused) -> bool:
+    """Whether a call failed because nothing was said in time."""
+    said = ("timed out", "no connection in")  # of a handshake (answerer.py), of a connection (peers.py)
+    return isinstance(error, DeadlineExceeded) or any(words in str(error) for words in said)
+
+
 class Examiner:
     """See the module."""
 
     def __init__(
-        self, config: DaemonConfig, engine: HostEngine, jobs: JobTable, peers: Callable[[], Peers], version: str
+        self,
+        config: DaemonConfig,
+        engine: HostEngine,
+        jobs: JobTable,
+        peers: Callable[[], Peers],
+        version: str,
+        off_disk: Callable[[], str] = lambda: "",
     ) -> None:
+        """`off_disk`: why what is recorded does not reach the disk; empty where it does, or is not meant to."""
+        self._off_disk = off_disk
         self._config, self._engine, self._jobs, self._version = config, engine, jobs, version
         self._trial = Trial(engine, peers)
         self._quota = Quota("examinations", EXAMINATIONS_MAX, 1)
@@ -72,6 +103,8 @@ class Examiner:
         with self._quota.taken("somebody" if uid is None else f"uid {uid}"):
             jobs = self._jobs.all()
             checks = local_checks.of_host(self._config, self._engine)
+            if trouble := self._off_disk():
+                checks.append(local_checks.of_history(trouble))
             checks += [each for job in jobs for each in local_checks.of_job(job, self._engine, self._jobs)]
             if self._config.bind:
                 some, tried = asyncio.Semaphore(ASKED_AT_ONCE), list[Tried]()
@@ -84,7 +117,7 @@ class Examiner:
             elif named:
                 why = "this daemon has no `bind`, and no peers"
                 checks.append(check("tcp port", UNKNOWN, why, "start it with --bind ADDRESS", request.peers[0]))
-        return admin_pb2.ExamineResponse(checks=checks)
+        return admin_pb2.ExamineResponse(checks=one_each(checks))
 
     async def ping(self, peer: str, uid: int) -> admin_pb2.PingResponse:
         """Tries the way to one other daemon, for a user. Raises Refused."""
@@ -134,6 +167,9 @@ class Examiner:
                     "look for a link that is full, and for errors and drops (`ip -s link`), on both hosts and between"
                 )
                 return [check("tcp port", WARNING, finding, remedy, name)], place, None
+            if _is_silence(error) and await _accepts(address, port):
+                finding = f"TCP {port} accepts connections, but the daemon there says nothing: {error}"
+                return [check("daemon", FAILURE, finding, STALLED, name)], place, None
             remedy = f"see whether ultimad runs there, with --bind {address}, and open TCP {port} in its firewall"
             return [check("tcp port", FAILURE, f"TCP {port} does not answer: {error}", remedy, name)], place, None
         checks = [check("tcp port", OK, f"TCP {port} answers", subject=name)]

@@ -45,6 +45,12 @@ def of_host(config: DaemonConfig, engine: HostEngine) -> list[admin_pb2.Check]:
     return [_buffers(config, engine), *_offloads(config, engine), _interface(config, engine)]
 
 
+def of_history(trouble: str) -> admin_pb2.Check:
+    """Where what is recorded does not reach the disk."""
+    remedy = "make room there, or make it writable; training goes on, and the daemon tries again each minute"
+    return check("history", WARNING, f"what is recorded stays in memory: {trouble}", remedy)
+
+
 def _buffers(config: DaemonConfig, engine: HostEngine) -> admin_pb2.Check:
     asked = config.engine.receive_buffer_bytes or RECEIVE_BUFFER_BYTES
     granted, drops = engine.info.receive_buffer_bytes, engine.stats().get("kernel_drops", 0)

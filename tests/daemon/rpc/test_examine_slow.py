@@ -12,6 +12,7 @@ from tests.daemon.helpers import House, eventually, wired
 from ultima.daemon.base.errors import Unavailable
 from ultima.daemon.engine.engine import JobSnapshot
 from ultima.daemon.hosts.peers import Peers
+from ultima.daemon.rpc import examine
 from ultima.daemon.rpc.examine import Examiner
 from ultima.daemon.rpc.local_checks import FAILURE, LOSS_PACKETS, WARNING
 from ultima.v1 import admin_pb2
@@ -39,6 +40,11 @@ async def test_tcp_port__of_a_host_that_is_up_behind_a_bad_way_is_slow_and_not_s
     async def unanswered(*_: object) -> None:
         raise Unavailable("no connection in 6.0 s")
 
+    async def accepts(*_: object) -> bool:
+        return takes[0]
+
+    takes = [False]
+    monkeypatch.setattr(examine, "_accepts", accepts)
     daemons = [await house.daemon(), await house.daemon()]
     await house.job(daemons)
     await eventually(lambda: wired(daemons), "the hosts are up")
@@ -59,3 +65,8 @@ async def test_tcp_port__of_a_host_that_is_up_behind_a_bad_way_is_slow_and_not_s
             assert "up in job job" in found[1] and "firewall" not in found[2]
         else:
             assert found[1] == f"TCP {port} does not answer: no connection in 6.0 s" and "firewall" in found[2]
+    takes[0] = True  # its kernel takes connections: then the daemon is stopped, or has no CPU
+    sent.update(lost_bytes=0)
+    answer = await examiner.examine(admin_pb2.ExamineRequest(peers=[f"127.0.0.1:{port}"]), 0)
+    (row,) = (row for row in answer.checks if row.verdict == FAILURE)
+    assert row.name == "daemon" and f"TCP {port} accepts connections" in row.finding and "hangs" in row.remedy
