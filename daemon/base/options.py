@@ -78,6 +78,12 @@ class Options:
         """For people, by name."""
         return {name: word(name, getattr(self, name)) for name in NAMES}
 
+    def changes(self, former: Options) -> str:
+        """What is other than in `former`, in a sentence's end: "incast is 2 (was dynamic), t_b is 300 ms (was off)"."""
+        changed = [name for name in NAMES if getattr(self, name) != getattr(former, name)]
+        told = [(name, *(_shown(name, getattr(each, name)) for each in (self, former))) for name in changed]
+        return ", ".join(f"{name.removesuffix('_ns')} is {now} (was {then})" for name, now, then in told) or "as before"
+
 
 DEFAULTS = Options()
 NAMES = tuple(field.name for field in fields(Options))
@@ -85,6 +91,14 @@ FIXED = tuple(row.field for row in OPTIONS if row.fixed)
 """Cannot be changed while the job runs."""
 PARTIAL = ("policy", *(row.field for row in OPTIONS if row.partial_only))
 """May be changed in a job that began with a policy."""
+
+
+def _shown(name: str, value: int) -> str:
+    """A value for people; a span with its unit."""
+    row = BY_FIELD[name]
+    if value == 0 and row.zero:
+        return row.zero
+    return f"{value / 1e6:g} ms" if row.span and value > 0 else word(name, value)
 
 
 def named(message: types_pb2.JobOptions) -> dict[str, int]:

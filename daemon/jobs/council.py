@@ -289,7 +289,7 @@ class Council:
         if before != epoch.settings:
             said = " ".join(f"{name}={value}" for name, value in epoch.settings.words().items())
             log.info("options job=%s op_seq=%d %s", job.name, job.in_force.start, said)
-            text = f"options of job {job.name} from op {job.in_force.start} on: {said}"
+            text = f"job {job.name}, from op {job.in_force.start} on: {epoch.settings.changes(before)}"
             self.note("options_changed", text, job.name, "info")
 
 

@@ -176,6 +176,12 @@ def test_check_change__names_what_is_fixed(before: Options, after: Options, mess
     check_change(before, before)
 
 
+def test_changes__are_told_with_units_and_nothing_else() -> None:
+    changed = DEFAULTS.with_changes(types_pb2.JobOptions(incast=2, t_c_ns=2_000_000))
+    assert changed.changes(DEFAULTS) == "incast is 2 (was dynamic), t_c is 2 ms (was measured)"
+    assert DEFAULTS.changes(DEFAULTS) == "as before"
+
+
 def test_in_force__two_sets_are_kept_and_each_has_its_ops() -> None:
     """As the engine keeps two epochs: of an op that is not open yet, what the newest says holds if it is to."""
     told: list[int] = []
