@@ -14,7 +14,7 @@ import typer
 from ultima.base.errors import InvalidArgument, UltimaError
 from ultima.cli import ca_online
 from ultima.cli.common import AsJson, print_json, say
-from ultima.cli.help import WithExample
+from ultima.cli.help import Group, WithExample
 from ultima.v1 import secrets
 from ultima.v1.nodes import CLUSTER_ALLOWED, NODE_ALLOWED, is_cluster, is_node
 
@@ -176,7 +176,7 @@ VERBS = (
 
 def group(ends_well: Callable[[Callable[..., None]], Callable[..., None]]) -> typer.Typer:
     """The verbs below `ultima ca`; `ends_well` turns what they raise into a sentence."""
-    made = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+    made = typer.Typer(cls=Group, no_args_is_help=True, rich_markup_mode=None)
     for name, function, told, example in VERBS:
         made.command(name, cls=WithExample, help=told, epilog=example)(ends_well(function))
     return made

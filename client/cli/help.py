@@ -61,8 +61,24 @@ _VALUES = tuple(
 )
 
 
+def for_completion(parameters: list[Any], context: Any) -> list[Any]:
+    """The parameters of a command; while a shell asks what fits, their values are taken as they are. To check them the
+    parser loads a library that takes longer than all the rest of a completion."""
+    if context.resilient_parsing:
+        for parameter in parameters:
+            parameter.process_value = _as_it_is
+    return parameters
+
+
+def _as_it_is(context: Any, value: Any) -> Any:
+    return value
+
+
 class WithExample(TyperCommand):
     """A verb whose epilog is a line that can be typed."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return for_completion(super().get_params(ctx), ctx)
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         return [usage(self)]
@@ -79,7 +95,14 @@ class WithExample(TyperCommand):
                 formatter.write(f"{'':{formatter.current_indent}}{self.epilog}\n")
 
 
-class InGroups(TyperGroup):
+class Group(TyperGroup):
+    """Verbs below another one."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return for_completion(super().get_params(ctx), ctx)
+
+
+class InGroups(Group):
     """All verbs, by group, in the order of the table."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:

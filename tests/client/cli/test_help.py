@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What `--help` says: verbs in groups, whole sentences, values by our own names, and an example that can be typed."""
 
+import os
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -97,3 +100,22 @@ def test_width__a_pipe_is_never_wrapped_and_a_terminal_as_it_is_wide(monkeypatch
     assert width.wrapped("x" * 300) == ["x" * 300], "no address or path is broken"
     monkeypatch.setenv("COLUMNS", "5")
     assert width.columns() == width.NARROWEST
+
+
+@pytest.mark.parametrize(
+    ("typed", "fits"), [("ultima st", ["status"]), ("ultima status --s", ["--socket"]), ("ultima ca is", ["issue"])]
+)
+def test_tab__finds_words_without_the_library_that_checks_values(typed: str, fits: list[str]) -> None:
+    """It takes as long to load as all the rest. Breaks where a command's class is not one of help.py."""
+    code = (
+        "import atexit, sys\n"
+        "atexit.register(lambda: print('loaded', 'pydantic' in sys.modules))\n"
+        "sys.argv = ['ultima']\n"
+        "from ultima.cli.entry import main\n"
+        "main()\n"
+    )
+    asked = {"_ULTIMA_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(len(typed.split()) - 1)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | asked, capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout.split() == [*fits, "loaded", "False"], done
