@@ -12,6 +12,7 @@ token or the former certificate says. Whatever comes is bounded in bytes, time a
 
 from __future__ import annotations
 
+import contextlib
 import http.server
 import json
 import socket
@@ -34,6 +35,7 @@ from ultima.v1.words import printable
 
 PORT = 29517
 SECONDS = 10.0  # that a client has for each step
+WHOLE_SECONDS = 20.0  # that it has for all of them, however it drips
 BODY_BYTES_MAX = 16 << 10
 CLIENTS_MAX = 32
 OWN_DAYS = 30  # of the server's certificate, which is made anew at each start
@@ -67,19 +69,29 @@ class EnrolmentServer(http.server.ThreadingHTTPServer):
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """In that thread: the handshake too, which a silent client would hold up the others with."""
+        held = [request]
+        over = threading.Timer(WHOLE_SECONDS, lambda: _hang_up(held[0]))
+        over.start()
         try:
             request.settimeout(SECONDS)
             try:
-                secured = self.context.wrap_socket(request, server_side=True)
+                held[0] = secured = self.context.wrap_socket(request, server_side=True, do_handshake_on_connect=False)
+                secured.do_handshake()
             except (OSError, ValueError):  # of which ssl's errors are a kind
-                self.shutdown_request(request)
+                self.shutdown_request(held[0])
                 return
-            super().process_request_thread(secured, client_address)
+            super().process_request_thread(held[0], client_address)
         finally:
+            over.cancel()
             self._free.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that went away is no news."""
+
+
+def _hang_up(connection: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):

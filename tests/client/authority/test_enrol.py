@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import socket
@@ -233,6 +234,22 @@ def test_serve__silent_clients_hold_up_nobody(folder: Path, server: Any, tmp_pat
     finally:
         for connection in silent:
             connection.close()
+
+
+def test_serve__who_drips_has_a_time_for_all_of_it(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Breaks where each byte begins the time anew."""
+    monkeypatch.setattr(serve, "WHOLE_SECONDS", 0.5)
+    began = time.monotonic()
+    with socket.create_connection(place(server)) as dripping:
+        dripping.settimeout(0.05)
+        dripping.sendall(b"\x16\x03\x01\x40\x00")  # a TLS record of 16 KiB begins
+        with pytest.raises(ConnectionError):
+            while time.monotonic() - began < 10:
+                dripping.sendall(b"\x01")
+                with contextlib.suppress(TimeoutError):
+                    if not dripping.recv(1):
+                        raise ConnectionError
+    assert time.monotonic() - began < 10
 
 
 def test_show__of_a_node_that_was_withdrawn_or_has_expired_ends_with_1(folder: Path) -> None:
