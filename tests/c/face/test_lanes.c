@@ -119,7 +119,9 @@ static void submit__portions_cover_the_bucket(void)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const uint32_t n = rows[i].portions;
         ut_lanes *l = begin(n, n, 0);
-        const ut_submission call = call_of(0, n, rows[i].count);
+        ut_submission call = call_of(0, n, rows[i].count);
+        call.collective = i % 2 ? UT_ALLREDUCE_QUANT : UT_ALLREDUCE;
+        call.residual = i % 2 && i % 4 == 1 ? 4096 + 1 : 0; /* where it has none, no portion has one */
         CHECK_EQ(ut_lanes_submit(l, &call), (1u << n) - 1);
         uint64_t at = 0;
         for (uint32_t lane = 0; lane < n; lane++) {
@@ -128,6 +130,7 @@ static void submit__portions_cover_the_bucket(void)
             CHECK_EQ(s->count, rows[i].length[lane]);
             CHECK_EQ(s->src, call.src + 4 * at);
             CHECK_EQ(s->dst, call.dst + 4 * at);
+            CHECK_EQ(s->residual, call.residual ? call.residual + 4 * at : 0);
             CHECK_EQ(s->portion, ut_portion(lane, n));
             at += s->count;
         }

@@ -84,8 +84,8 @@ static void submit__each_field_has_its_error(void)
     ASK(entries, 1, UT_ERR_ARGUMENT); /* words of other collectives */
     ASK(alike.root, 1, UT_ERR_ARGUMENT);
     ASK(alike.note, UINT64_MAX, UT_ERR_ARGUMENT);
-    ASK(reserved, 1, UT_ERR_ARGUMENT);
-    ASK(collective, UT_ALLREDUCE_SPARSE + 1, UT_ERR_REDOP); /* what does not reduce has no reduction */
+    ASK(rounding, 1, UT_ERR_ARGUMENT);
+    ASK(collective, UT_ALLREDUCE_QUANT + 1, UT_ERR_REDOP); /* what does not reduce has no reduction */
     ASK(count, 0, UT_OK);
     ASK(count, BYTES / 4, UT_OK);
     ASK(count, BYTES / 4 + 1, UT_ERR_TOO_LARGE);
