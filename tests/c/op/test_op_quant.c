@@ -125,11 +125,49 @@ static void op__sends_few_bytes_and_counts_dense_ones(void)
     }
 }
 
+static void take_records(uint32_t from, uint32_t to, uint32_t port, uint8_t *packet, size_t len)
+{
+    ut_feedback f;
+    (void)from, (void)to;
+    if (port != UT_PORT_FEEDBACK || ut_feedback_decode(&f, packet, len, UT_CHECK_SUM))
+        return;
+    for (unsigned i = 0; i < f.records; i++)
+        f.record[i].op_seq = 0x100000; /* one that is not heard */
+    (void)ut_feedback_encode(packet, &f);
+}
+
+/* A dense slot and a quantised one may be as long: before any record has come the tag alone tells them apart. */
+static void op__other_forms_are_refused_before_the_record(void)
+{
+    static const uint8_t forms[][2] = {{0x55, 0}, {0x55, 0x66}, {0x56, 0x66}};
+    for (unsigned i = 0; i < sizeof forms / sizeof *forms; i++) {
+        begin_two();
+        change = take_records;
+        for (uint32_t h = 0; h < n; h++) {
+            memset(hosts[h].arena, 0, ARENA);
+            ut_submission s = submission(0, forms[i][h]);
+            if (!forms[i][h])
+                s.collective = UT_ALLREDUCE;
+            submit(h, &s);
+        }
+        run(now + UT_SECOND);
+        for (uint32_t h = 0; h < n; h++) {
+            ut_stats stats;
+            ut_engine_stats(hosts[h].engine, &stats);
+            CHECK(stats.data_refused > 0);
+            CHECK_EQ(stats.data_used, 0);
+            CHECK_EQ(receipt(h).status, UT_INSUFFICIENT);
+        }
+        end();
+    }
+}
+
 int main(int argc, char **argv)
 {
     check_begin(argc, argv);
     ut_kernels_init(UT_ISA_BEST);
     RUN(op__bad_input);
+    RUN(op__other_forms_are_refused_before_the_record);
     RUN(op__sends_few_bytes_and_counts_dense_ones);
     return check_end();
 }
