@@ -23,8 +23,8 @@ EXT = CORE.parent / "ext"
 # of the core moves them.
 EXT_TABLES = {"ut_extensions_linked"}
 EXT_MAY_USE = {
-    "core/base/bits.h", "core/base/mix.h", "core/base/ut.h", "core/fold/fold.h", "core/op/ext.h", "core/op/op.h",
-    "core/partial/intake.h", "core/plan/schedule.h", "core/plan/transfer.h",
+    "core/base/bits.h", "core/base/digest.h", "core/base/mix.h", "core/base/ut.h", "core/fold/fold.h", "core/op/ext.h",
+    "core/op/op.h", "core/partial/intake.h", "core/plan/plan.h", "core/plan/schedule.h", "core/plan/transfer.h",
 }  # fmt: skip
 # Top to bottom. Arrows point down; rooms of one floor do not know each other.
 FLOORS = (

@@ -252,6 +252,15 @@ def _repairs(receipt: Receipt) -> list[str]:
     if receipt.values:
         sent, came = size_text(receipt.wire_sent), size_text(receipt.wire_received)
         lines.append(f"Sparse: this host gave {receipt.values} values; {sent} were sent for the sum, and {came} came.")
+    if receipt.wire:
+        sent, came = size_text(receipt.wire_sent), size_text(receipt.wire_received)
+        lines.append(
+            f"Quantised: it travelled as {receipt.wire}; {sent} were sent, and {came} came. Rounding took about "
+            f"{receipt.error_given:.3g} from an element that this host gave, and {receipt.error_answer:.3g} from one "
+            "of the result."
+        )
+    if receipt.nonfinite_given:
+        lines.append(f"This host gave {receipt.nonfinite_given} elements that are NaN or Inf.")
     if receipt.lacks:
         lines.append("Some values that this host gave are in no sum; the memory of unsent values keeps them.")
     if receipt.bytes_repaired:

@@ -166,6 +166,18 @@ def test_explain__a_sparse_op_says_what_travelled() -> None:
     assert any("in no sum" in each for each in explain(dataclasses.replace(sparse, lacks=True), HOSTS, 0))
 
 
+def test_explain__a_quantised_op_says_in_what_it_travelled_and_who_gave_nan() -> None:
+    quantised = dataclasses.replace(
+        RECEIPT, wire="int4/int8", wire_sent=2048, wire_received=4096, error_given=0.25, error_answer=0.125
+    )
+    line = "Quantised: it travelled as int4/int8; 2 KiB were sent, and 4 KiB came. Rounding took about 0.25 from an "
+    line += "element that this host gave, and 0.125 from one of the result."
+    assert line in explain(quantised, HOSTS, 0)
+    assert not any("Quantised" in each or "This host gave" in each for each in explain(RECEIPT, HOSTS, 0))
+    broken = explain(dataclasses.replace(quantised, nonfinite_given=14), HOSTS, 0)
+    assert "This host gave 14 elements that are NaN or Inf." in broken
+
+
 PARTLY = dataclasses.replace(
     RECEIPT,
     status=Status.COMPLETE,

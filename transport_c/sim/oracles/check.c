@@ -29,8 +29,6 @@
 
 #include <stdlib.h>
 
-const char *const sim_status_name[5] = {"no status", "COMPLETE", "PARTIAL", "INSUFFICIENT", "FAILED"};
-
 #define FAIL SIM_VIEW_FAIL
 
 static uint64_t hosts_of(const sim_view *v, uint64_t ranks)

@@ -8,6 +8,8 @@
 
 #include <stdlib.h>
 
+const char *const sim_status_name[5] = {"no status", "COMPLETE", "PARTIAL", "INSUFFICIENT", "FAILED"};
+
 #define FAIL SIM_VIEW_FAIL
 
 /* Of a liar's shard nothing can be told: its elements count as if all were in them. */
