@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The quantised allreduce, as the core sees it (core/op/variant.h): variant.c has the table, quant.h how the bucket is
+ * The quantised allreduce, as the core sees it (core/op/variant.h): op_quant.c has the table, quant.h how the bucket is
  * cut, quant_codec.c how it travels, coded_slots.c how it is added up.
  */
 #ifndef UT_QUANT_VARIANT_H
