@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # A slot is the part of a chunk that a packet carries. What a rank of a partial job gives is a gift; `Receipt.slot` is
 # an old name.
-MAY_SAY_SLOT = {"__slots__", "slots", "slot"}
+MAY_SAY_SLOT = {"__slots__", "slots", "slot", "slot_elements"}
 
 # Why two modules have one name. Those of a verb, of a client's and a daemon's side, and of a row of the schema may.
 SAME_NAME = {
@@ -23,12 +23,15 @@ SAME_NAME = {
     "durations": "times that people write, and a histogram of ops",
     "errors": "what each side raises",
     "events": "the verb, what the engine tells, what is kept of it, and its rows",
+    "feedback": "what is left of a tensor for later, quantised and sparse",
     "files": "the verb, and files of keys",
     "job": "a rank's face of a job, and a daemon's",
     "memory": "memory of a trainer on both sides, and of gradients",
     "metrics": "the verb, what it shows, and its rows",
+    "names": "what parameters are called, and where hosts of a name are",
     "native": "the extension in the client, and collectives of torch that it does",
     "options": "the same table on each side, and its rows",
+    "ping": "the verb, and what a daemon does for it",
     "receipt": "the receipt, and its rows",
     "rows": "verbs that print rows, and rows of the schema",
     "state": "what a hook keeps, dense and sparse",

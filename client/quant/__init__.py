@@ -10,8 +10,8 @@
 The daemon's own kernels do it. `docs/quantised.md` says which form to take, and `docs/api/quant.md` has all the names.
 """
 
+from ultima.quant.coding import FORMS, Draws, decode, encode, encoded_bytes, rounded, slot_elements, wire_bytes
 from ultima.quant.feedback import Feedback
-from ultima.quant.slots import FORMS, Draws, decode, encode, encoded_bytes, rounded, slot_elements, wire_bytes
 
 __all__ = [
     "FORMS",

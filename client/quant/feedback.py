@@ -9,7 +9,7 @@ import numpy as np
 
 from ultima.base.checks import check_whole_between
 from ultima.base.errors import InvalidArgument
-from ultima.quant.slots import Floats
+from ultima.quant.coding import Floats
 
 _STATE_VERSION = 1
 _SIZE_MOST = 2**40

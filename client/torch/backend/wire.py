@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ultima.quant.slots import Floats
+from ultima.quant.coding import Floats
 from ultima.torch.backend.elements import Copies
 
 

@@ -15,7 +15,7 @@ import torch
 
 from ultima import Job
 from ultima.base.errors import HandleError, InvalidArgument, ResourceExhausted
-from ultima.quant.slots import Floats
+from ultima.quant.coding import Floats
 from ultima.torch.hooks.names import ParameterNames
 from ultima.torch.hooks.parts import Part
 

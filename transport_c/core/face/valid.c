@@ -50,8 +50,7 @@ bool ut_job_options_valid(const ut_job_options *o, uint32_t hosts, uint32_t worl
 
 bool ut_job_options_follow(const ut_job_options *began, const ut_job_options *o)
 {
-    return (o->policy > UT_POLICY_NONE) == (began->policy > UT_POLICY_NONE) &&
-           (o->policy == UT_POLICY_CODED) == (began->policy == UT_POLICY_CODED);
+    return ut_intake_of(o) == ut_intake_of(began);
 }
 
 /* Every host has a rank at least: where the world has as many ranks as hosts, each has exactly one, and what is laid
