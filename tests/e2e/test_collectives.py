@@ -59,7 +59,7 @@ def check(jobs: list[ultima.Job], collective: str, arrays: list[AnyArray], in_ar
 @pytest.mark.parametrize("world", [1, 2, 3, 4])
 def test_collectives__every_type_wherever_it_lies(four: Hosts, world: int) -> None:
     with ranks(four[:world]) as jobs:
-        assert jobs[0].collectives == set(COLLECTIVES)
+        assert jobs[0].collectives == set(COLLECTIVES) - {"allreduce_quant"}  # an argument of allreduce
         for in_arena in (False, True):
             for size in (0, world, 60, 30_000):
                 for name in ("float32", "float64", "int64", "float16", "bool", "uint8", "int16", "complex64"):

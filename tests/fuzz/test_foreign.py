@@ -204,7 +204,7 @@ def some_value(rng: random.Random, field: Any) -> Any:
 def a_membership() -> peer_pb2.RegisterResponse:
     ranks = ((0, 1), (2,), (3, 4, 5))
     hosts = tuple(Host(i, f"10.0.0.{i + 1}", 29520, ((2, 3),), 77 + i, ranks[i], 1472) for i in range(3))
-    return Membership(5, 6, 1 << 20, hosts, (State.UP,) * 3, 9, True, Options(), Options(incast=2)).to_proto()
+    return Membership(5, 6, 1 << 20, hosts, (State.UP,) * 3, 9, True, Options(incast=2)).to_proto()
 
 
 def test_membership__what_is_taken_the_engine_takes_too(rng: random.Random) -> None:

@@ -386,7 +386,7 @@ static void engine__bad_submissions_of_collectives(void)
         rows[rows_used].s = s;                                                                                         \
         rows[rows_used++].error = error_;                                                                              \
     } while (0)
-    ROW(UT_ERR_ARGUMENT, s.collective = UT_ALLREDUCE_SPARSE + 1);
+    ROW(UT_ERR_ARGUMENT, s.collective = UT_ALLREDUCE_QUANT + 1);
     ROW(UT_ERR_ARGUMENT, s.mode = UT_BOUNDED);
     ROW(UT_ERR_ARGUMENT, s.flags = UT_SUBMIT_AGREE);
     ROW(UT_ERR_ARGUMENT, s.count = 31);

@@ -67,10 +67,3 @@ def test_log_receipts__to_each_kind_of_tracker() -> None:
     assert ultima.log_receipts(run, COMPLETE)["ultima/ops"] == 1
     with pytest.raises(InvalidArgument, match=r"writer is 'int'.*add_scalar"):
         ultima.log_receipts(3, [COMPLETE])
-
-
-def test_log_receipts__to_tensorboard_itself(tmp_path: Any) -> None:
-    writers = pytest.importorskip("torch.utils.tensorboard", reason="tensorboard is not installed")
-    with writers.SummaryWriter(tmp_path) as writer:
-        ultima.log_receipts(writer, [COMPLETE, SLOW], 7)
-    assert list(tmp_path.iterdir())
