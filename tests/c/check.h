@@ -74,7 +74,12 @@ __attribute__((unused, format(printf, 4, 5))) static bool check_that(bool ok, co
 /* Each CHECK is an expression: true if it held. The values of _EQ and friends are evaluated once. */
 #define CHECK(condition) check_that((condition), __FILE__, __LINE__, "CHECK(%s)", #condition)
 /* With a sentence of values: CHECK_MSG(n == m, "row %d: n %zu, want %zu", row, n, m). */
-#define CHECK_MSG(condition, ...) check_that((condition), __FILE__, __LINE__, __VA_ARGS__)
+/* The condition comes first: what is told may be what it found. */
+#define CHECK_MSG(condition, ...)                                                                                      \
+    __extension__({                                                                                                    \
+        const bool check_holds_ = (condition);                                                                         \
+        check_that(check_holds_, __FILE__, __LINE__, __VA_ARGS__);                                                     \
+    })
 
 #define CHECK_COMPARE_(type, format, a, name_a, op, b, name_b)                                                         \
     __extension__({                                                                                                    \
