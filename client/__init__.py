@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         Unsupported,
     )
     from ultima.base.receipt import Gift, Host, PeerReceipt, Receipt, StageEnd, Status, Trouble, Why
+    from ultima.base.scalars import log_receipts
     from ultima.base.warning import UltimaWarning
     from ultima.settings.options import Options
 

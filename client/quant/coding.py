@@ -62,7 +62,7 @@ class Draws:
 
 
 def slot_elements(wire: str, payload: int = PAYLOAD) -> int:
-    """The elements of a full slot of `payload` bytes. Raises InvalidArgument."""
+    """The elements of a full slot of `payload` bytes in the form `wire`. Raises InvalidArgument."""
     check_whole_between(payload, "payload", _PAYLOAD_LEAST, _PAYLOAD_MOST)
     return lib.ut_quant_elements(code_of(wire), payload)
 
@@ -73,6 +73,7 @@ def encode(
     """One slot: `values` / `divisor` + `residual`, rounded to nearest, or at random by `key`.
 
     values: float32 of any shape, at most 18432 elements: an array, or what numpy makes one without a copy.
+    wire: one of FORMS.
     residual: as many elements, contiguous; what rounding takes is left in it. An element that is not finite travels as
         NaN, and its residual stays as it was.
 
@@ -101,7 +102,10 @@ def encode(
 
 
 def decode(data: bytes | bytearray | memoryview, size: int, wire: str) -> Floats:
-    """The `size` elements of a slot. Zeros may follow it. Raises InvalidArgument for bytes that are no such slot."""
+    """The `size` elements of `data`, a slot of the form `wire`. Zeros may follow it.
+
+    Raises InvalidArgument for bytes that are no such slot.
+    """
     code = code_of(wire)
     check_whole_between(size, "size", 0, lib.UT_QUANT_ELEMENTS_MAX)
     slot, out = ffi.from_buffer("uint8_t[]", data), np.empty(size, np.float32)

@@ -152,8 +152,8 @@ def test_killed_daemon__is_told_at_once_and_rejoined(daemons: Daemons, victim: i
                 assert receipt.status is Status.PARTIAL and victim in receipt.missing_ranks, receipt
                 assert receipt.culprit == (victim,)
             for rank, array in zip(others, data, strict=True):
-                # The shard of the lost host has nobody to sum it up, and there each rank keeps its own, until the others
-                # have agreed that the shard is one of theirs: it is whole, or not in the result at all.
+                # The shard of the lost host has nobody to sum it up: each rank keeps its own there. Once the others
+                # have agreed that the shard is one of theirs, all is summed up.
                 assert set(array.tolist()) <= {1.0 + rank, both, both + sent}
                 summed = np.mean(array != 1.0 + rank)
                 assert 0.6 < summed < 0.7 or summed == 1.0
