@@ -94,7 +94,13 @@ def opened(hosts: Hosts, **options: Any) -> tuple[list[ultima.Job], list[Rank]]:
     return jobs, on_each(jobs, lambda rank, job: Rank(job, **options))
 
 
-@pytest.mark.parametrize("stalls", [pytest.param(False, marks=pytest.mark.check), True], ids=["calm", "stalls"])
+# On a busy machine a step of stalling ranks may fail, one of which is a step ahead: CHANGELOG, known limits. All else
+# that goes wrong is a failure.
+AHEAD = pytest.mark.xfail(raises=ultima.RanksGone, strict=False, reason="a rank that is ahead can end others' step")
+STALLS = [pytest.param(False, marks=pytest.mark.check), pytest.param(True, marks=AHEAD)]
+
+
+@pytest.mark.parametrize("stalls", STALLS, ids=["calm", "stalls"])
 def test_training__ends_where_uncoded_does(stalls: bool) -> None:
     steps = 40
     (seed,) = seeds(1)
