@@ -2,7 +2,7 @@
 """The simulator: whole clusters in virtual time around the same core objects as the UDP driver.
 
 A seed is a world with its own hosts, links, jobs and faults; transport_c/sim says what is checked in each. Here the
-worlds become tests: 1000 of them, many under sanitizers; every kind of fault really struck, one seed gives the same
+worlds become tests: 1000 of them under sanitizers, every kind of fault really struck, the same seed gives the same
 trace at every optimisation level, and a transfer keeps its performance floor. `test_mutants.py` shows that bugs are
 found.
 
@@ -21,10 +21,10 @@ from tests.making import BUILD, make
 
 ROOT = Path(__file__).resolve().parents[2]
 SLICED_SEEDS, FEW_FROM, FEW_SEEDS = 100, 9, 12
-# So many under sanitizers, which take three times as long, and all in all. `make test-long` has the rest under them.
-SEEDS_CAREFUL, SEEDS, SEEDS_LONG = 400, 1000, 5000
-PARTIAL_SEEDS_CAREFUL, PARTIAL_SEEDS, PARTIAL_SEEDS_LONG = 120, 300, 5000
+SEEDS, SEEDS_LONG = 1000, 5000
+PARTIAL_SEEDS, PARTIAL_SEEDS_LONG = 300, 5000
 CANARY_SEEDS = 200
+# So many under sanitizers, which take three times as long, and all in all.
 SPARSE_SEEDS_CAREFUL, SPARSE_SEEDS, SPARSE_SEEDS_LONG = 30, 120, 2000
 QUANT_SEEDS_CAREFUL, QUANT_SEEDS, QUANT_SEEDS_LONG = 10, 70, 2000
 CODED_SEEDS, LINEAR_SEEDS, CODED_SEEDS_LONG, CODED_LIARS = 120, 60, 600, 40
@@ -153,20 +153,10 @@ def test_hosts__worlds_of_many_hosts_hold(which: str, hosts: int) -> None:
 @pytest.mark.check
 @pytest.mark.timeout(900)
 def test_seeds__under_sanitizers_all_hold_and_every_fault_strikes() -> None:
-    struck = hold_some_carefully(careful=SEEDS_CAREFUL, count=SEEDS)
+    (program,) = built("sim-asan")
+    struck = hold(program, count=SEEDS, seconds=880)
     assert len(struck) > 60
     assert [name for name, times in struck.items() if times == 0] == []
-
-
-@pytest.mark.long
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize(
-    "which, first, count",
-    [("", SEEDS_CAREFUL, SEEDS), ("--partial", PARTIAL_SEEDS_CAREFUL, PARTIAL_SEEDS)],
-)
-def test_seeds__under_sanitizers_the_rest_holds(which: str, first: int, count: int) -> None:
-    (program,) = built("sim-asan")
-    hold(program, *which.split(), first=first + 1, count=count - first, seconds=880)
 
 
 @pytest.mark.long
@@ -181,7 +171,8 @@ def test_seeds__thousands_all_hold() -> None:
 @pytest.mark.timeout(900)
 def test_partial__seeds_under_sanitizers_all_hold_and_everything_is_met() -> None:
     """Worlds with partial jobs: policies, slots, controllers, trainers that are slow, gone or never call."""
-    met = hold_some_carefully("--partial", careful=PARTIAL_SEEDS_CAREFUL, count=PARTIAL_SEEDS)
+    (program,) = built("sim-asan")
+    met = hold(program, "--partial", count=PARTIAL_SEEDS, seconds=880)
     assert len(met) > 40
     assert [name for name, times in met.items() if times == 0] == []
 
