@@ -29,7 +29,7 @@ MAP_KEYS = 8  # an object of so many numbers and nothing else is a table: its ke
 UNITS = "The unit of a number is the end of its name: _ns, _us, _ms, _s, _bytes; a _share is from 0 to 1."
 # May be null, whether or not a test has seen that: what is not known, or not measured.
 NULLABLE = {
-    *("straggler_rank", "took_us", "version", "rtt_min_us", "rtt_median_us", "rtt_max_us", "clock_ahead_us"),
+    *("straggler_rank", "took_us", "torch", "version", "rtt_min_us", "rtt_median_us", "rtt_max_us", "clock_ahead_us"),
     *("clock_error_us", "datagrams_there", "datagrams_here", "packet_bytes", "receipt"),
 }
 _seen: dict[str, list[Any]] = defaultdict(list)
