@@ -25,7 +25,7 @@ help:
 	@echo "make setup      a virtual environment in $(VENV), with all that the tests need and the extension built in place"
 	@echo "make demo       four daemons on this machine train LeNet-5 on real images"
 	@echo "make test       the tests of all that a user is promised, three at a time; ARGS=\"-k desync\""
-	@echo "make check      all else that CI runs after them: lint, sanitizers, long simulations, planted bugs, other torches (25 minutes); FUZZ_SECONDS=60 fuzzes each target for a minute (10 more)"
+	@echo "make check      all else that CI runs after them: lint, sanitizers, long simulations, planted bugs, other torches (20 minutes); FUZZ_SECONDS=60 fuzzes each target for a minute (10 more)"
 	@echo "make prove      forged datagrams and garbage against whole engines, keys that change all the time, nonces; ARGS=\"FORGED=1e9 GARBAGE=1e8 ROTATIONS=1e6 NONCES=1e9 SEEDS=100000\""
 	@echo "make soak       three daemons under jobs that come, go and are killed: how their memory grows (15 minutes); ARGS=\"--minutes 60\""
 	@echo "make gpu        what only an accelerator can say, on one GPU (5 minutes); ARGS=--fake runs it on the CPU"
@@ -72,21 +72,18 @@ demo: setup
 	@.ci/dataset
 	@$(VENV)/bin/ultima demo $(ARGS)
 
-# So many at a time, a file of tests to each: three of `make test`, for a third of its time they wait, and two of
-# `make check`, which compute. More need more memory and cores.
+# So many at a time on two cores, a file of tests to each, for they wait for four tenths of their time. More need more
+# memory and cores.
 JOBS ?=
-beside = -n $(or $(JOBS),$(1)) --dist loadfile --no-loadscope-reorder
+beside = -n $(or $(JOBS),3) --dist loadfile --no-loadscope-reorder
 
 test: setup
-	@$(PYTEST) -q $(call beside,3) -m "not long and not check" --durations=15 $(ARGS)
+	@$(PYTEST) -q $(beside) -m "not long and not check" --durations=15 $(ARGS)
 
+# What is fetched from elsewhere comes while lint runs; what apt does, one after the other, for it has a lock.
 check: setup
-	@.ci/prometheus
-	@.ci/browser
-	@.ci/arm64
-	@.ci/torches
-	@.ci/lint
-	@ULTIMA_FUZZ_SECONDS=$(FUZZ_SECONDS) $(PYTEST) -q $(call beside,2) -m "check and not long" --durations=40 $(ARGS)
+	@{ .ci/prometheus; .ci/browser; .ci/arm64; } & .ci/torches & .ci/lint || wrong=$$?; wait; exit $${wrong:-0}
+	@ULTIMA_FUZZ_SECONDS=$(FUZZ_SECONDS) $(PYTEST) -q $(beside) -m "check and not long" --durations=40 $(ARGS)
 
 prove: setup
 	@$(MAKE) -s -j$(or $(JOBS),2) -C transport_c prove $(ARGS)

@@ -18,5 +18,6 @@ setup(
     cffi_modules=["transport_c/build_engine.py:ffibuilder", "transport_c/build_simulator.py:ffibuilder"],
     long_description=description(),
     long_description_content_type="text/markdown",
-    options={"bdist_wheel": {"py_limited_api": "cp311"}},
+    # The two extensions are compiled side by side.
+    options={"bdist_wheel": {"py_limited_api": "cp311"}, "build_ext": {"parallel": True}},
 )

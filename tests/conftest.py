@@ -56,20 +56,25 @@ def pytest_collection(session: pytest.Session) -> None:
             import_module(".".join(file.relative_to(HERE.parent).with_suffix("").parts))
 
 
-# Rooms by their longest files: a worker that is through with a file takes the next, and the last ones should be short.
-FIRST = ("torch", "sim", "c", "lab", "client/cli", "e2e", "reproduce", "hostile", "daemon")
+# By their longest files: a worker that is through with a file takes the next, and the last ones should be short.
+FIRST = ("sim/test_sim.py", "torch/", "sim/", "c/", "lab/", "client/cli/", "e2e/", "reproduce/", "hostile/", "daemon/")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests marked `root` are skipped, with the reason, where no lab of namespaces can be made. Long rooms go first."""
+    """Tests marked `root` are skipped, with the reason, where no lab of namespaces can be made. Files with a test that
+    is to run alone go first, where no other has to end before it, and then long rooms.
+    """
     marked = [item for item in items if item.get_closest_marker("root") is not None]
     reason = unavailable() if marked else None
     if reason is not None:
         for item in marked:
             item.add_marker(pytest.mark.skip(reason=reason))
-    begin = [f"tests/{name}/" for name in FIRST]
+    begin = [f"tests/{name}" for name in FIRST]
+    lonely = {item.path for item in items if item.get_closest_marker("alone") is not None}
 
     def place(item: pytest.Item) -> int:
+        if item.path in lonely:
+            return -1
         return next((place for place, room in enumerate(begin) if item.nodeid.startswith(room)), len(begin))
 
     items.sort(key=place)

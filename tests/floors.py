@@ -88,7 +88,8 @@ def environment(kind: Kind, folder: Path = ROOT / "build/floors") -> Path:
     if not (home / "made").exists():
         shutil.rmtree(home, ignore_errors=True)
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True)
-        pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "-qq", "--only-binary", ":all:"]
+        pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "-qq", "--no-compile"]
+        pip += ["--only-binary", ":all:"]
         done = subprocess.run([*pip, *asked], capture_output=True, text=True)
         if done.returncode:
             said = done.stderr.strip().splitlines()[-1]

@@ -29,7 +29,6 @@ SPARSE_SEEDS_CAREFUL, SPARSE_SEEDS, SPARSE_SEEDS_LONG = 30, 120, 2000
 QUANT_SEEDS_CAREFUL, QUANT_SEEDS, QUANT_SEEDS_LONG = 10, 70, 2000
 CODED_SEEDS, LINEAR_SEEDS, CODED_SEEDS_LONG, CODED_LIARS = 120, 60, 600, 40
 TREE_SEEDS = 200
-MANY_HOSTS_SEEDS = 6
 FRESH = {"--partial": 1000, "--sparse": 500, "--coded": 1000, "--linear": 1000, "--tree": 1000, "--hostile": 400,
          "--coded --hostile": 250, "--linear --hostile": 250, "--partial --hostile": 100,
          "--sparse --hostile": 100, "--quant": 500, "--quant --hostile": 100}  # fmt: skip
@@ -128,26 +127,6 @@ def test_study__any_number_of_hosts_up_to_the_core_s_can_be_told_apart(hosts: in
     assert len(receipts) == 2 * hosts
     assert (study["lost"] > 0) == (loss_ppm > 0)
     assert loss_ppm > 0 or {receipt["status"] for receipt in receipts} == {1}
-
-
-def test_hosts__a_world_of_64_with_faults_holds() -> None:
-    (program,) = built("sim")
-    result = run(program, "--hosts", 64, "--seed", 3)
-    assert result.returncode == 0, told(result)
-
-
-@pytest.mark.check
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("which", ["", "--partial", "--hostile"])
-@pytest.mark.parametrize("hosts", [33, 64])
-def test_hosts__worlds_of_many_hosts_hold(which: str, hosts: int) -> None:
-    """Losses, deaths, partial jobs and a liar among more hosts than a 32-bit mask has room for."""
-    (program,) = built("sim")
-    result = run(
-        program, *which.split(), "--hosts", hosts, "--from", 1, "--count", MANY_HOSTS_SEEDS, "--jobs", 2, seconds=800
-    )
-    assert result.returncode == 0, told(result)
-    assert f"{MANY_HOSTS_SEEDS} seeds, 0 failed, " in result.stdout
 
 
 @pytest.mark.check
