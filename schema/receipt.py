@@ -390,6 +390,16 @@ ROWS = (
         "number; else 0",
     ),
     Field(
+        "In a weighted op: the weights of all ranks, as far as their hosts told.",
+        python="weight_due: int = 0",
+        read="sum(row.share for row in rows)",
+    ),
+    Field(
+        "In a weighted op: the weights of the ranks known to be in every element of the result.",
+        python="weight_in: int = 0",
+        read="sum(row.share for host, row in enumerate(rows) if full >> host & 1)",
+    ),
+    Field(
         "The forms in which a quantised op travelled: one of `int16`, `int8` and `int4`, or two, as in "
         "`int4/int8`, that of contributions before that of results. None where values travelled as they are.",
         c="uint8_t wire",
@@ -430,4 +440,4 @@ ROWS = (
     ),
 )
 
-RECEIPT = Struct("ut_receipt", ROWS, 4912, ENUMS)
+RECEIPT = Struct("ut_receipt", ROWS, 5424, ENUMS)

@@ -151,6 +151,13 @@ ROWS = (
         python="late: tuple[int, ...] = ()",
         read="_places(host, @)",
     ),
+    Field(
+        "In a weighted op: the sum of the weights that its ranks gave, as far as it told.",
+        c="uint64_t share",
+        at=72,
+        proto=19,
+        python="weight_given: int = 0",
+    ),
 )
 
-PEER = Struct("ut_receipt_peer", ROWS, 72, ENUMS)
+PEER = Struct("ut_receipt_peer", ROWS, 80, ENUMS)

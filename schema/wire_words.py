@@ -68,6 +68,7 @@ FIELD = Enum(
         Value("SPLIT", 13, "split", "Into portions (core/base/portion.h)."),
         Value("VIEW", 14, "view", "The id of the epoch (core/epoch/epoch.h)."),
         Value("WIRE", 15, "wire", "Forms of a quantised allreduce, as core/base/what.h has them; 0: a dense one."),
+        Value("WEIGHT", 16, "weight", "Whether contributions have one."),
     ),
     text="In what the calls of an op differ.",
 )

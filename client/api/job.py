@@ -143,6 +143,7 @@ class Job(EveryJob, Collectives, SparseReduce):
         answer: str | None = None,
         rounding: str | None = None,
         feedback: Any = None,
+        weight: int | None = None,
     ) -> Receipt:
         """Reduces `array` element by element over all ranks, in place or into `out`, and says what went into it.
 
@@ -174,6 +175,10 @@ class Job(EveryJob, Collectives, SparseReduce):
         feedback: a float32 array from `empty`, as large as `array`, of this rank alone, zeros at first. It is added to
             what the rank gives, and then holds what rounding took, so that this is sent with the next op. It belongs to
             the op until that has ended.
+        weight: how much what this rank gives counts in an average of floats, a whole number from 0 to 16,777,215, such
+            as its samples or tokens; given on all ranks or on none. Each range of the result is the weighted mean of
+            the ranks that are in it: `receipt.weight_in` of `receipt.weight_due`. With weight 0 a rank gives nothing
+            and takes the result; where all of a range weighs nothing, it is 0.
 
         Raises InvalidArgument or ResourceExhausted (before anything is sent), Desync, DaemonLost, DaemonUnavailable,
         ClosedHandle and ForkedHandle; in reliable mode and with agree also DeadlineExceeded and RanksGone. After an
@@ -193,6 +198,7 @@ class Job(EveryJob, Collectives, SparseReduce):
             answer=answer,
             rounding=rounding,
             feedback=feedback,
+            weight=weight,
         )
         return handle.wait()
 
@@ -210,6 +216,7 @@ class Job(EveryJob, Collectives, SparseReduce):
         answer: str | None = None,
         rounding: str | None = None,
         feedback: Any = None,
+        weight: int | None = None,
     ) -> Handle:
         """Starts what `allreduce` does and returns a Handle. The arrays belong to the op until the handle says that it
         ended.
@@ -232,6 +239,7 @@ class Job(EveryJob, Collectives, SparseReduce):
             answer=answer,
             rounding=rounding,
             feedback=feedback,
+            weight=weight,
         )
         return self._launch(request)
 
@@ -337,22 +345,23 @@ class PartialJob(Job):
         answer: str | None = None,
         rounding: str | None = None,
         feedback: Any = None,
+        weight: int | None = None,
     ) -> Receipt:
         """Gives `array` for an op and waits for the result: see `Partial.allreduce`, which this is.
 
         op: "avg" divides by what `partial` was told, "sum" by nothing. agree: False. step: number of the op that
-        `array` is for; by default the next one. wire, answer, rounding, feedback: None. The rest as for
+        `array` is for; by default the next one. wire, answer, rounding, feedback, weight: None. The rest as for
         `Job.allreduce`.
         """
         if op not in GIFT_OPS:
             raise InvalidArgument("op", op, "one of " + ", ".join(GIFT_OPS) + " in a job with a policy")
         if agree:
             raise InvalidArgument("agree", agree, "False in a job with a policy")
-        for field, value in (("wire", wire), ("answer", answer), ("rounding", rounding), ("feedback", feedback)):
+        words = {"wire": wire, "answer": answer, "rounding": rounding, "feedback": feedback, "weight": weight}
+        for field, value in words.items():
             if value is not None:
-                raise InvalidArgument(
-                    field, "an array" if field == "feedback" else value, "None in a job with a policy"
-                )
+                shown = "an array" if field == "feedback" else value
+                raise InvalidArgument(field, shown, "None in a job with a policy")
         divisor = "none" if op == "sum" else None
         return self._face.reduce(array, divisor, step=step, deadline=deadline, out=out, mode=mode, dtype=dtype)
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 from ultima.api.connection import Connection
@@ -19,6 +20,8 @@ from ultima.base.words import (
     MODES,
     OPS,
     RELIABLE_ONLY,
+    WEIGHT_MAX,
+    WEIGHTED,
     WIRES,
     DType,
 )
@@ -28,6 +31,7 @@ _OPS_ALLOWED = "one of " + ", ".join(OPS)
 _MODES_ALLOWED = "one of " + ", ".join(MODES)
 _ROUNDINGS = ("random", "nearest")
 _WIRE_OPS = ("avg", "sum")
+_WEIGHING = ("tar", "ps")
 
 
 def allreduce_op(
@@ -46,6 +50,7 @@ def allreduce_op(
     answer: str | None = None,
     rounding: str | None = None,
     feedback: Any = None,
+    weight: int | None = None,
 ) -> Op:
     """An all-reduce that is ready to be started, after all checks that need no daemon. Raises InvalidArgument."""
     redop = OPS.get(op)
@@ -65,6 +70,7 @@ def allreduce_op(
         raise InvalidArgument("mode", mode, f"'bounded' or 'reliable' for {kind.name}: counts must not lose a part")
     target = source if out is None or out is array else _target(source, kind, out, asked)
     adaptive = deadline is None and connection.settings.adaptive
+    weight = _weight(connection, kind, op, wire, weight)
     quant = _quantised(connection, source, target, kind, op, wire, answer, rounding, feedback)
     return Op(
         source,
@@ -74,9 +80,35 @@ def allreduce_op(
         redop,
         MODES[mode],
         times=connection.times(now, deadline),
-        flags=(AGREE if agree else 0) | (ADAPTIVE if adaptive else 0),
-        layout=Layout(COLLECTIVES["allreduce_quant"], source.nbytes, quant=quant) if quant else None,
+        flags=(AGREE if agree else 0) | (ADAPTIVE if adaptive else 0) | (0 if weight is None else WEIGHTED),
+        layout=Layout(
+            COLLECTIVES["allreduce_quant" if quant else "allreduce"], source.nbytes, quant=quant, weight=weight
+        ),
     )
+
+
+def _weight(connection: Connection, kind: DType, op: str, wire: str | None, weight: int | None) -> int | None:
+    """The weight of what an allreduce gives, if it has one. Raises InvalidArgument and Unsupported."""
+    if weight is None:
+        return None
+    allowed = f"a whole number from 0 to {WEIGHT_MAX}"
+    try:
+        number = operator.index(weight)
+    except TypeError:
+        raise InvalidArgument("weight", weight, allowed) from None
+    if not 0 <= number <= WEIGHT_MAX or isinstance(weight, bool):
+        raise InvalidArgument("weight", weight, allowed)
+    if op != "avg":
+        raise InvalidArgument("op", op, "'avg' with a weight")
+    if wire is not None:
+        raise InvalidArgument("wire", wire, "None with a weight")
+    if kind in INTEGERS:
+        raise InvalidArgument("dtype", kind.name, "one of floats with a weight")
+    algorithm = connection.session.options.get("algorithm", "tar")
+    if algorithm not in _WEIGHING:
+        text = f"only the algorithms {' and '.join(_WEIGHING)} know what is in each sum; this job has {algorithm!r}"
+        raise Unsupported("allreduce with weight", text)
+    return number
 
 
 def _quantised(

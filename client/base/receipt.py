@@ -176,6 +176,8 @@ class PeerReceipt:
     late: tuple[int, ...] = ()
     """Without a policy: its ranks that are not in the op because their host did not wait for their call. In what such a
     rank gets itself it is named here too, though it holds its own value."""
+    weight_given: int = 0
+    """In a weighted op: the sum of the weights that its ranks gave, as far as it told."""
     # generated: end
 
 
@@ -290,6 +292,10 @@ class Receipt(Deferred):
     portions: int = 1
     """Into how many portions the op was split, one for each lane of the job; its number is that of the first, and the
     next op's is higher by as many. All else is of all portions together."""
+    weight_due: int = 0
+    """In a weighted op: the weights of all ranks, as far as their hosts told."""
+    weight_in: int = 0
+    """In a weighted op: the weights of the ranks known to be in every element of the result."""
     wire: str | None = None
     """The forms in which a quantised op travelled: one of `int16`, `int8` and `int4`, or two, as in `int4/int8`, that
     of contributions before that of results. None where values travelled as they are."""

@@ -75,6 +75,7 @@ FIELD_BY_CODE = {
     13: "split",
     14: "view",
     15: "wire",
+    16: "weight",
 }
 # generated: end
 OP_BY_CODE = {code: name for name, code in OPS.items()}
@@ -109,7 +110,7 @@ STATUS_BEHIND = 7
 CULPRIT_NOBODY = 0xFFFF
 RING_ENTRIES = 64
 NEVER = 2**64 - 1
-# Flags of a submission; from GIVE to WORLD of partial jobs, RETURN of sparse allreduces.
+# Flags of a submission; from GIVE to WORLD of partial jobs, RETURN of sparse allreduces, WEIGHTED of others.
 AGREE = 0x01
 ADAPTIVE = 0x02
 GIVE = 0x04
@@ -118,6 +119,10 @@ STICKY = 0x10
 NOWAIT = 0x20
 WORLD = 0x40
 RETURN = 0x80
+WEIGHTED = 0x80
+# A submission's `residual` has its place, plus one, in so many low bits, and above them the weight of what is given.
+RESIDUAL_BITS = 40
+WEIGHT_MAX = 2**24 - 1
 
 ERR_ARGUMENT = -1
 ERR_FULL = -5
@@ -156,6 +161,8 @@ def field_value(field: str, number: int) -> object:
         return wire_words(number) or "none"
     if field == "agree":
         return bool(number)
+    if field == "weight":
+        return "given" if number else "none"
     if field == "divisor":
         return "world" if number else "contributors"
     if field == "split":

@@ -113,6 +113,8 @@ def decode_receipt(raw: Any, hosts: Sequence[Host], rank: int, world_size: int) 
         values=raw.values,
         lacks=bool(raw.lacks),
         portions=max(1, raw.portion >> 4),
+        weight_due=sum(row.share for row in rows),
+        weight_in=sum(row.share for host, row in enumerate(rows) if full >> host & 1),
         wire=wire_words(raw.wire),
         nonfinite_given=raw.nonfinite_given,
         error_given=math.sqrt(raw.error_given_squared) if raw.error_given_squared >= 0 else 0.0,
@@ -181,6 +183,7 @@ def _peer(host: Host, row: Any, policy: str) -> PeerReceipt:
         oldest_step=row.oldest_step if policy != "none" and row.fresh | row.stale else None,
         gone=_places(host, row.gone),
         late=_places(host, row.late),
+        weight_given=row.share,
         # generated: end
     )
 

@@ -84,9 +84,9 @@ class Layout(NamedTuple):
     note: int | None = None
     """Of a barrier: any number."""
     sparse: SparseCall | None = None
-    """Of a sparse allreduce, whose source is no bucket."""
+    """Of a sparse allreduce, whose source is no bucket; of a quantised one `quant`, of a weighted one `weight`."""
     quant: QuantCall | None = None
-    """Of a quantised allreduce."""
+    weight: int | None = None
 
 
 class Op:
@@ -386,6 +386,7 @@ class Op:
             "mode": self.mode,
             "agree": self.flags & AGREE,
             "divisor": self.flags & WORLD,
+            "weight": int(self.layout.weight is not None),
             **{name: getattr(self.layout.sparse, name, 0) for name in ("group", "form", "hint")},
             "wire": self.layout.quant.forms if self.layout.quant else 0,
         }

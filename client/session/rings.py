@@ -15,7 +15,7 @@ from typing import Any
 
 from ultima.base.native import ffi, lib
 from ultima.base.receipt import Host, Receipt
-from ultima.base.words import CULPRIT_NOBODY, STATUS_FAILED
+from ultima.base.words import CULPRIT_NOBODY, RESIDUAL_BITS, STATUS_FAILED
 from ultima.session.attachment import Completion, GiftWords
 from ultima.session.decode import decode_receipt, status_of
 from ultima.session.memory import SharedMap
@@ -107,8 +107,8 @@ class NativeRings:
             entry.oldest_step, entry.newest_step = op.steps
         else:
             _say_words(entry, layout)
-            if op.left >= 0:
-                entry.residual = op.left + 1
+            if layout.sparse is None:
+                entry.residual = op.left + 1 | (layout.weight or 0) << RESIDUAL_BITS
         woken = lib.ut_lanes_submit(self._lanes, entry)
         for lane, bell in enumerate(self._bells):
             if woken >> lane & 1:

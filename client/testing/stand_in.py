@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ultima.base.buffers import AnyArray
 from ultima.base.sparse_form import SparseCall
-from ultima.base.words import COLLECTIVE_BY_CODE, DTYPE_BY_CODE, GIVE, NOWAIT, WORLD
+from ultima.base.words import COLLECTIVE_BY_CODE, DTYPE_BY_CODE, GIVE, NOWAIT, RESIDUAL_BITS, WORLD
 from ultima.session.arena import Block
 from ultima.testing.seat import Seat
 
@@ -116,7 +116,7 @@ class StandIn:
             entries = len(at)
             raw = np.concatenate([at.view(np.uint8), np.ascontiguousarray(rows[at]).reshape(-1).view(np.uint8)])
         if COLLECTIVE_BY_CODE[call.collective] == "allreduce_quant":
-            entries = 0  # a residual is the caller's own
+            entries = entries >> RESIDUAL_BITS << RESIDUAL_BITS  # a residual is the caller's own, a weight everybody's
         in_place = COLLECTIVE_BY_CODE[call.collective] == "broadcast"
         source = self.seat.arena.allocate(raw.nbytes)
         result = None if in_place else self.seat.arena.allocate(_sizes(call, self._hosts)[1])

@@ -56,6 +56,7 @@ FIELDS = (
     "split",
     "view",
     "wire",
+    "weight",
 )
 # generated: end
 

@@ -93,7 +93,7 @@ static void weighs(void)
     for (unsigned dtype = UT_FLOAT32; dtype <= UT_FLOAT64; dtype++) {
         for (unsigned i = 0; i < 3; i++)
             fill(dtype, src[i], N);
-        ut_weigh(dtype, out, sources, weight, 3, N);
+        ut_weigh(dtype, out, sources, weight, 3, N, 1);
         add(out, N * ut_dtype_bytes(dtype));
     }
     say("weigh");

@@ -44,9 +44,15 @@ size_t ut_place(unsigned dtype, void *dst, const void *src, size_t n);
 size_t ut_combine(unsigned dtype, unsigned redop, void *dst, const void *const *src, unsigned k, size_t n,
                   uint32_t divisor);
 
-/* dst[i] = weight[0] * src[0][i] + weight[1] * src[1][i] + ... of |k| sources of FLOAT32 or FLOAT64, which |dst| is
- * none of, added in double in this order and rounded once. */
-void ut_weigh(unsigned dtype, void *dst, const void *const *src, const double *weight, unsigned k, size_t n);
+/* dst[i] = (weight[0] * src[0][i] + weight[1] * src[1][i] + ...) / divisor of |k| sources of a dtype of floats, added
+ * in double in this order and rounded once. |dst| may be one of them. */
+void ut_weigh(unsigned dtype, void *dst, const void *const *src, const double *weight, unsigned k, size_t n,
+              double divisor);
+/* The same as contributions come: acc[i] += weight * in[i], of the |first| one acc[i] = weight * in[i], in double and
+ * then rounded to the accumulator. What has no weight is not read. |in| may be |acc| where the two are of one type. */
+void ut_weigh_in(unsigned dtype, void *acc, const void *in, double weight, bool first, size_t n);
+/* Its result: dst[i] = acc[i] / sum, which is not 0. |dst| may be |acc|. Returns the number of NaN or Inf elements. */
+size_t ut_weigh_out(unsigned dtype, void *dst, const void *acc, double sum, size_t n);
 
 /* CRC32C (Castagnoli, RFC 3720 B.4): ut_crc32c(0, "123456789", 9) == 0xe3069283. To go on with more data, pass the
  * previous value as |crc|. */

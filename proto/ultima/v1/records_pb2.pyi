@@ -295,6 +295,7 @@ class OpReceiptPeer(google.protobuf.message.Message):
     OLDEST_STEP_FIELD_NUMBER: builtins.int
     GONE_FIELD_NUMBER: builtins.int
     LATE_FIELD_NUMBER: builtins.int
+    SHARE_FIELD_NUMBER: builtins.int
     weight: builtins.int
     """Number of ranks that are summed in what it sent; 0 if nothing came."""
     why: builtins.int
@@ -326,7 +327,9 @@ class OpReceiptPeer(google.protobuf.message.Message):
     gone: builtins.int
     """Without a policy: its ranks that are not in the op, and have left or died."""
     late: builtins.int
-    """Without a policy: its ranks that are not in the op because their host did not wait for their call.
+    """Without a policy: its ranks that are not in the op because their host did not wait for their call."""
+    share: builtins.int
+    """In a weighted op: the sum of the weights that its ranks gave, as far as it told.
     generated: end
     """
     @property
@@ -361,8 +364,9 @@ class OpReceiptPeer(google.protobuf.message.Message):
         oldest_step: builtins.int = ...,
         gone: builtins.int = ...,
         late: builtins.int = ...,
+        share: builtins.int = ...,
     ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["delay_us", b"delay_us", "drops", b"drops", "expected", b"expected", "first_us", b"first_us", "fresh", b"fresh", "gone", b"gone", "last_us", b"last_us", "late", b"late", "lost", b"lost", "missing", b"missing", "oldest_step", b"oldest_step", "opened_us", b"opened_us", "quiet_us", b"quiet_us", "repaired", b"repaired", "stale", b"stale", "trouble", b"trouble", "weight", b"weight", "why", b"why"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["delay_us", b"delay_us", "drops", b"drops", "expected", b"expected", "first_us", b"first_us", "fresh", b"fresh", "gone", b"gone", "last_us", b"last_us", "late", b"late", "lost", b"lost", "missing", b"missing", "oldest_step", b"oldest_step", "opened_us", b"opened_us", "quiet_us", b"quiet_us", "repaired", b"repaired", "share", b"share", "stale", b"stale", "trouble", b"trouble", "weight", b"weight", "why", b"why"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___OpReceiptPeer: typing_extensions.TypeAlias = OpReceiptPeer

@@ -135,7 +135,7 @@ static void wire__costs_less_than_4e_6(void)
             for (uint32_t child = 0; child < n; child++)
                 if (came >> child & 1)
                     from[k] = sent[child], weight[k++] = a[child];
-            ut_weigh(UT_FLOAT32, got, from, weight, k, PARTS);
+            ut_weigh(UT_FLOAT32, got, from, weight, k, PARTS, 1);
             double error = 0;
             square = 0;
             for (unsigned e = 0; e < PARTS; e++) {
@@ -161,8 +161,8 @@ static void weigh__any_count_and_both_types(void)
                 doubles[k][i] = singles[k][i] = (float)check_below(1000);
         single[count] = 7;
         whole[count] = 7;
-        ut_weigh(UT_FLOAT32, single, (const void *[]){singles[0], singles[1]}, weight, 2, count);
-        ut_weigh(UT_FLOAT64, whole, (const void *[]){doubles[0], doubles[1]}, weight, 2, count);
+        ut_weigh(UT_FLOAT32, single, (const void *[]){singles[0], singles[1]}, weight, 2, count, 1);
+        ut_weigh(UT_FLOAT64, whole, (const void *[]){doubles[0], doubles[1]}, weight, 2, count, 1);
         for (unsigned i = 0; i < count; i++) {
             CHECK_DOUBLE(whole[i], doubles[0][i] / 2 - 3 * doubles[1][i]);
             CHECK_DOUBLE((double)single[i], whole[i]);

@@ -39,6 +39,7 @@ static void join_row(ut_receipt_peer *to, const ut_receipt_peer *row)
         to->missing[stage] += row->missing[stage];
     }
     to->weight = UT_MIN2(to->weight, row->weight);
+    longer(&to->share, row->share);
     to->fresh &= row->fresh;
     to->gone |= row->gone;
     to->late |= row->late;

@@ -91,6 +91,7 @@ typedef struct ut_receipt_peer {
     uint16_t gone; /* without a policy: its ranks that are not in the op, and have left or died */
     /* Without a policy: its ranks that are not in the op because their host did not wait for their call. */
     uint16_t late;
+    uint64_t share; /* in a weighted op: the sum of the weights that its ranks gave, as far as it told */
     /* generated: end */
 } ut_receipt_peer;
 

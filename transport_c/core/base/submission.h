@@ -45,8 +45,10 @@ typedef struct ut_submission {
         };
         struct { /* in all others; the collective says which */
             union {
-                uint64_t entries;  /* of a sparse allreduce: how many the rank gives; 0 of what is named nowhere */
-                uint64_t residual; /* of a quantised one: where its residual lies, plus 1; 0: it has none */
+                uint64_t entries; /* of a sparse allreduce: how many the rank gives; 0 of what is named nowhere */
+                /* Of a quantised one: where its residual lies, plus 1; 0: it has none. Above that, from bit
+                 * UT_RESIDUAL_BITS on, the weight of what a rank gives, if WEIGHTED says so. */
+                uint64_t residual;
             };
             ut_alike alike;
         };
@@ -62,13 +64,25 @@ static inline ut_alike ut_submission_alike(const ut_submission *s)
     return has ? s->alike : (ut_alike){0};
 }
 
+enum { UT_RESIDUAL_BITS = 40, UT_WEIGHT_MAX = (1 << (64 - UT_RESIDUAL_BITS)) - 1 };
+
+/* The weight of what a rank gives to an op of which WEIGHTED says that it has one. */
+static inline uint32_t ut_submission_weight(const ut_submission *s)
+{
+    return (uint32_t)(s->residual >> UT_RESIDUAL_BITS);
+}
+
 /* Whether |bytes| from |at| on lie in an arena of |arena| bytes. */
 static inline bool ut_lies_inside(uint64_t at, uint64_t bytes, uint64_t arena)
 {
     return at <= arena && bytes <= arena - at;
 }
 
-/* RETURN: values of the contribution become 0, but for those that the result lacks, where ut_receipt.lacks says that
+/* WEIGHTED: each rank gives its contribution a weight, a whole number from 0 to UT_WEIGHT_MAX, and AVG is the weighted
+ * mean of what is in it; 0 where all that weighs nothing. Of a rank whose weight is 0 nothing is in the result, which
+ * it gets all the same.
+ *
+ * RETURN: values of the contribution become 0, but for those that the result lacks, where ut_receipt.lacks says that
  * there are some. An owner answers who is in each range of its sum; where no answer came, the rank's own entries stand
  * in the result. So each entry is either in the result that its rank gets, or is returned. */
 
@@ -99,8 +113,9 @@ enum {
     UT_SUBMIT_REPLACE = 0x08,
     UT_SUBMIT_STICKY = 0x10,
     UT_SUBMIT_NOWAIT = 0x20,
-    UT_SUBMIT_WORLD = 0x40,  /* AVG divides by the ranks of the job, not by those that are in the op */
-    UT_SUBMIT_RETURN = 0x80, /* sparse allreduces: see there */
+    UT_SUBMIT_WORLD = 0x40,    /* AVG divides by the ranks of the job, not by those that are in the op */
+    UT_SUBMIT_RETURN = 0x80,   /* sparse allreduces: see there */
+    UT_SUBMIT_WEIGHTED = 0x80, /* other allreduces of ordinary jobs: see there */
 };
 
 #endif

@@ -123,9 +123,10 @@ enum ut_field {
     UT_FIELD_GROUP = 10, /* this and the next two: of sparse allreduces */
     UT_FIELD_FORM = 11,
     UT_FIELD_HINT = 12,
-    UT_FIELD_SPLIT = 13, /* into portions (core/base/portion.h) */
-    UT_FIELD_VIEW = 14,  /* the id of the epoch (core/epoch/epoch.h) */
-    UT_FIELD_WIRE = 15,  /* forms of a quantised allreduce, as core/base/what.h has them; 0: a dense one */
+    UT_FIELD_SPLIT = 13,  /* into portions (core/base/portion.h) */
+    UT_FIELD_VIEW = 14,   /* the id of the epoch (core/epoch/epoch.h) */
+    UT_FIELD_WIRE = 15,   /* forms of a quantised allreduce, as core/base/what.h has them; 0: a dense one */
+    UT_FIELD_WEIGHT = 16, /* whether contributions have one */
 };
 /* What an op does with the ranks' buffers (sched_shard.c). All but the first are reliable. */
 enum ut_collective {

@@ -37,6 +37,7 @@ typedef struct ut_op_what {
     uint8_t agree;      /* 1: UT_SUBMIT_AGREE */
     uint8_t by_world;   /* 1: UT_SUBMIT_WORLD */
     uint8_t portion;    /* of a call that is split (core/base/portion.h) */
+    uint8_t weighted;   /* 1: UT_SUBMIT_WEIGHTED of another allreduce than a sparse one */
     uint32_t step;      /* coded jobs: the trainers' number of the step that the op is for; else 0 */
     ut_alike alike;
     uint64_t count; /* elements of the bucket */

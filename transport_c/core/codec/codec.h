@@ -31,7 +31,7 @@ typedef struct ut_codec_op {
     uint32_t hosts; /* of the job */
     uint32_t self;
     uint32_t payload;       /* bytes of a full slot */
-    uint16_t ranks;         /* number of ranks in this host's contribution */
+    uint16_t ranks;         /* number of ranks in this host's contribution; 1 where that is their mean */
     const ut_op_what *what; /* .bytes is the size of the plain bucket */
     const ut_op_plan *plan;
     const ut_op_memory *memory; /* .own: the plain contribution; .encoded: what travels */

@@ -3,7 +3,7 @@
 
 _Static_assert(sizeof(ut_submission) == 64, "one cache line");
 _Static_assert(_Alignof(ut_submission) == sizeof(uint64_t), "copied by words");
-_Static_assert(sizeof(ut_receipt_peer) == 72, "layout is shared between processes");
+_Static_assert(sizeof(ut_receipt_peer) == 80, "layout is shared between processes");
 _Static_assert((UT_RING_ENTRIES & (UT_RING_ENTRIES - 1)) == 0, "positions are taken modulo the size");
 
 static uint64_t load(const uint64_t *p)

@@ -89,8 +89,10 @@ static int check_collective(const ut_job *j, const ut_engine_session *s, const u
 /* Partial jobs have words of their own (ut_intake.check). */
 static int check_full(const ut_submission *x)
 {
-    bool words = x->collective == UT_ALLREDUCE && (x->entries || x->alike.all);
-    return words || (x->flags & ~(UT_SUBMIT_AGREE | UT_SUBMIT_ADAPTIVE)) ? UT_ERR_ARGUMENT : UT_OK;
+    const bool dense = x->collective == UT_ALLREDUCE, weighted = dense && (x->flags & UT_SUBMIT_WEIGHTED);
+    const uint64_t none = weighted ? (UINT64_C(1) << UT_RESIDUAL_BITS) - 1 : UINT64_MAX;
+    const uint8_t flags = UT_SUBMIT_AGREE | UT_SUBMIT_ADAPTIVE | (weighted ? UT_SUBMIT_WEIGHTED : 0);
+    return (dense && (x->residual & none || x->alike.all)) || (x->flags & ~flags) ? UT_ERR_ARGUMENT : UT_OK;
 }
 
 /* Where the |bytes| that an allreduce gives lie, and those that it gets. */
@@ -108,6 +110,14 @@ static int check_buffers(uint64_t arena, const ut_submission *x, uint64_t bytes)
     return UT_OK;
 }
 
+/* Where sums are forwarded, nobody would know what they weigh. */
+static int check_weighted(unsigned algorithm, const ut_submission *x)
+{
+    if (algorithm != UT_TAR && algorithm != UT_PS)
+        return UT_ERR_ARGUMENT;
+    return x->redop != UT_AVG ? UT_ERR_REDOP : x->dtype > UT_BFLOAT16 ? UT_ERR_DTYPE : UT_OK;
+}
+
 /* Where each entry of an allreduce counts. */
 static int check_dense(const ut_job *j, const ut_engine_session *s, const ut_submission *x)
 {
@@ -115,6 +125,9 @@ static int check_dense(const ut_job *j, const ut_engine_session *s, const ut_sub
     unsigned algorithm = ut_job_algorithm(j);
     if ((x->flags & UT_SUBMIT_AGREE) && (algorithm == UT_RING || algorithm == UT_BCUBE))
         return UT_ERR_ARGUMENT;
+    const int error = !j->partial && (x->flags & UT_SUBMIT_WEIGHTED) ? check_weighted(algorithm, x) : UT_OK;
+    if (error)
+        return error;
     if (x->mode == UT_BEST_EFFORT && (x->dtype == UT_INT32 || x->dtype == UT_INT64))
         return UT_ERR_DTYPE;
     if ((x->redop == UT_MIN || x->redop == UT_MAX || x->redop == UT_PROD) && x->mode != UT_RELIABLE)

@@ -97,6 +97,7 @@ struct ut_op_fold {
 
     /* From ut_fold_open on. */
     uint16_t ranks;                   /* of this host, that are in its own contribution */
+    uint32_t share[UT_HOSTS_MAX];     /* of a weighted op, by host: the weight of its contribution (weighted.h) */
     uint32_t first[UT_HOSTS_MAX + 1]; /* per chunk: its first slot, counted over the whole bucket */
     uint32_t ready[2][UT_HOSTS_MAX];  /* per stage and chunk: its slots [0, ready) may be sent */
     uint16_t summing;                 /* the own chunk; of a strict rule, on a host without one, that which it sums up

@@ -2,6 +2,7 @@
 #include "core/fold/ordered.h"
 
 #include "core/fold/slots_impl.h"
+#include "core/fold/weighted.h"
 
 #include "kernels/kernels.h"
 
@@ -66,19 +67,38 @@ static bool arrive(ut_op_fold *f, const ut_step *s, uint32_t slot, const uint8_t
     return true;
 }
 
+/* The mean of |k| contributions of hosts that bring |share|, |n| elements each. */
+static size_t weigh(const ut_op_fold *f, uint8_t *dst, const void **from, const uint32_t *share, unsigned k, size_t n,
+                    double sum)
+{
+    double part[UT_HOSTS_MAX];
+    unsigned some = 0;
+    for (unsigned i = 0; i < k; i++)
+        if (share[i]) {
+            part[some] = share[i];
+            from[some++] = from[i];
+        }
+    ut_weigh(f->what->dtype, dst, from, part, some, n, some ? sum : 1); /* 0, if nothing weighs anything */
+    return ut_place(f->what->dtype, dst, dst, n);
+}
+
 static size_t finish(ut_op_fold *f, uint32_t chunk, uint32_t slot, uint8_t *dst, size_t len)
 {
     const ut_ordered *o = f->rule_memory;
     const void *from[UT_HOSTS_MAX];
+    uint32_t share[UT_HOSTS_MAX];
     unsigned n = 0;
     for (uint32_t h = 0; h < f->hosts; h++) {
         uint32_t step = o->step[h];
+        share[n] = f->share[h];
         if (h == f->self)
             from[n++] = ut_fold_own(f, chunk, slot);
         else if (step != UINT32_MAX && ut_transfer_has(&f->plan->transfer[step], slot))
             from[n++] = kept_at(o, f, h, slot);
     }
     assert(n >= 1 && n <= f->hosts);
+    if (f->what->weighted)
+        return weigh(f, dst, from, share, n, len / f->what->element, ut_fold_weight_of(f, chunk, slot));
     return ut_combine(f->what->dtype, f->what->redop, dst, from, n, len / f->what->element,
                       ut_fold_divisor(f, f->first[chunk] + slot));
 }

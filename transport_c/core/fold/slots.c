@@ -17,7 +17,7 @@
 
 #include "kernels/kernels.h"
 
-enum { FOLDS = 0x3f, RESULT = 0x40, SUMMED = 0x80 }; /* in ut_op_fold.state; FOLDS: contributions folded */
+enum { FOLDS = UT_SLOT_FOLDS, RESULT = 0x40, SUMMED = 0x80 }; /* in ut_op_fold.state */
 _Static_assert(UT_HOSTS_MAX - 1 <= FOLDS, "a chunk's owner may hear all other hosts");
 
 void ut_fold_init(ut_op_fold *f, const ut_op_what *what, ut_op_plan *plan, ut_op_memory *memory, ut_work *turn,

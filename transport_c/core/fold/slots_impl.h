@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where slots lie, and by what they are divided, for slots.c, keep.c and ordered.c alone.
+ * Where slots lie, and by what they are divided, for slots.c, keep.c, ordered.c and weighted.c alone.
  */
 #ifndef UT_SLOTS_IMPL_H
 #define UT_SLOTS_IMPL_H
 
 #include "core/fold/fold.h"
+
+enum { UT_SLOT_FOLDS = 0x3f }; /* bits of ut_op_fold.state: contributions folded */
 
 static inline uint32_t slots_of(const ut_op_fold *f, uint32_t chunk)
 {

@@ -78,6 +78,7 @@ ut_op *ut_op_gather(ut_job *j, const ut_submission *s, ut_ns now)
     op->plan.owners = op->epoch.owners;
     op->plan.view_tag = op->plan.owns_nothing = 0;
     op->local.calls = op->local.weight = op->local.places = 0;
+    op->local.share = 0;
     op->local.held = j->held;
     op->memory.travels_encoded = false;
     op->codec = &ut_codec_none;
@@ -89,6 +90,7 @@ ut_op *ut_op_gather(ut_job *j, const ut_submission *s, ut_ns now)
     op->account.replica = (ut_replica){0};
     op->what.step = 0;
     op->what.by_world = !!(s->flags & UT_SUBMIT_WORLD);
+    op->what.weighted = s->collective != UT_ALLREDUCE_SPARSE && (s->flags & UT_SUBMIT_WEIGHTED);
     ut_ledger_spoke(&j->ledger, j->config.self, op->seq);
     return op;
 }

@@ -214,7 +214,7 @@ static inline ut_codec_op ut_op_seen_by_codec(ut_job *j, ut_op *op)
                          .hosts = j->config.hosts,
                          .self = j->config.self,
                          .payload = j->payload,
-                         .ranks = op->local.weight,
+                         .ranks = op->what.weighted ? 1 : op->local.weight,
                          .what = &op->what,
                          .plan = &op->plan,
                          .memory = &op->memory,

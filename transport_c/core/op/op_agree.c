@@ -53,6 +53,7 @@ bool ut_op_agrees(ut_job *j, ut_op *op, uint32_t host, const ut_record *theirs, 
         {EVERY, UT_FIELD_AGREE, op->what.agree, theirs->agree},
         {EVERY, UT_FIELD_ALGORITHM, ut_job_algorithm(j), theirs->algorithm},
         {EVERY, UT_FIELD_DIVISOR, op->what.by_world, !!(theirs->submitted & UT_SUBMIT_WORLD)},
+        {EVERY, UT_FIELD_WEIGHT, op->what.weighted, !!(theirs->submitted & UT_SUBMIT_WEIGHTED)},
         {UT_ALLREDUCE_SPARSE, UT_FIELD_GROUP, here->sparse.group, there->sparse.group},
         {UT_ALLREDUCE_SPARSE, UT_FIELD_FORM, here->sparse.form, there->sparse.form},
         {UT_ALLREDUCE_SPARSE, UT_FIELD_HINT, here->sparse.hint, there->sparse.hint},
@@ -65,6 +66,12 @@ bool ut_op_agrees(ut_job *j, ut_op *op, uint32_t host, const ut_record *theirs, 
     return true;
 }
 
+/* Those flags of a submission that all ranks must say alike. */
+static uint8_t told_flags(unsigned collective)
+{
+    return UT_SUBMIT_WORLD | (collective == UT_ALLREDUCE_SPARSE ? 0 : UT_SUBMIT_WEIGHTED);
+}
+
 /* Ranks of one host that disagree are a desync too: the host itself is the culprit. */
 bool ut_op_agrees_here(ut_job *j, ut_op *op, const ut_submission *s, ut_ns now)
 {
@@ -75,7 +82,7 @@ bool ut_op_agrees_here(ut_job *j, ut_op *op, const ut_submission *s, ut_ns now)
                         .collective = s->collective,
                         .algorithm = (uint8_t)ut_job_algorithm(j),
                         .agree = s->flags & UT_SUBMIT_AGREE,
-                        .submitted = s->flags & UT_SUBMIT_WORLD,
+                        .submitted = s->flags & told_flags(s->collective),
                         .portion = s->portion,
                         .alike = ut_submission_alike(s)};
     return ut_op_agrees(j, op, j->config.self, &theirs, now);

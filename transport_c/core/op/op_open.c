@@ -4,6 +4,7 @@
  * encoded where they travel so; then packets may flow. Passes over the bucket go as far as each turn allows.
  */
 #include "core/fold/ordered.h"
+#include "core/fold/weighted.h"
 #include "core/op/op.h"
 #include "core/op/op_epoch.h"
 #include "core/op/op_pause.h"
@@ -58,10 +59,48 @@ static bool averages_here(const ut_job *j, const ut_op *op)
            j->gathering == &ut_gathering_ordinary && op->local.calls > 1;
 }
 
+/* The sum of the weights of those that have called. */
+static uint32_t share_of(const ut_op *op)
+{
+    uint32_t share = 0;
+    for (unsigned i = 0; i < op->local.calls && op->what.weighted; i++)
+        share += ut_submission_weight(&op->local.call[i].submission);
+    return share;
+}
+
+/* Makes the weighted mean of what the ranks of this host bring, if there are several. Where none weighs anything it is
+ * the plain mean, which stands in holes of the result alone. */
+static bool weigh(ut_job *j, ut_op *op)
+{
+    const double share = share_of(op);
+    while (op->local.calls > 1 && op->work.at < op->what.bytes) {
+        const void *sources[UT_LOCAL_MAX];
+        double part[UT_LOCAL_MAX];
+        unsigned n = 0;
+        uint64_t some = ut_work_take(j->host->turn, op->what.bytes, op->what.bytes - op->work.at);
+        if (some == 0)
+            return false;
+        for (unsigned i = 0; i < op->local.calls; i++) {
+            const ut_call *call = &op->local.call[i];
+            const uint32_t weight = share > 0 ? ut_submission_weight(&call->submission) : 1;
+            if (weight == 0)
+                continue;
+            part[n] = weight;
+            sources[n++] = call->src + op->work.at;
+        }
+        ut_weigh(op->what.dtype, op->memory.bucket + op->work.at, sources, part, n, some / op->what.element,
+                 share > 0 ? share : n);
+        op->work.at += some;
+    }
+    return true;
+}
+
 /* Adds up what the ranks of this host bring, if there are several. */
 static bool combine(ut_job *j, ut_op *op)
 {
     const void *sources[UT_LOCAL_MAX];
+    if (op->what.weighted)
+        return weigh(j, op);
     if (op->variant && op->variant->combine)
         return op->variant->combine(j, op);
     unsigned n = j->gathering->sources(j, op, sources);
@@ -141,6 +180,9 @@ static void plan(ut_job *j, ut_op *op, ut_ns now)
     ut_witness_begin(&op->account, ut_op_started(j, op), now);
     op->account.kernel_drops_before = j->host->counters->kernel_drops;
     ut_op_time_open(j, op, now);
+    op->local.share = share_of(op);
+    memset(op->fold.share, 0, sizeof op->fold.share);
+    op->fold.share[j->config.self] = op->local.share;
     bool planned = op->variant && op->variant->plan(j, op);
     const ut_layout whole = {j->config.hosts, j->config.self, op->what.count, op->what.element};
     const ut_layout shards = {whole.hosts, whole.self, op->what.bytes / op->what.element, op->what.element};
@@ -173,9 +215,9 @@ static const ut_fold_rule *rule_of(const ut_job *j, const ut_op *op)
     const ut_ordered *ordered = j->ordered ? &j->ordered[op->seq % UT_OPS_MAX] : NULL;
     if (j->gathering->rule || (op->codec->rule && op->memory.travels_encoded))
         return j->gathering->rule ? j->gathering->rule : op->codec->rule;
-    return ordered && ut_op_reduces(op->what.collective) && ut_ordered_fits(ordered, &op->plan.schedule)
-               ? &ut_fold_ordered
-               : NULL;
+    if (ordered && ut_op_reduces(op->what.collective) && ut_ordered_fits(ordered, &op->plan.schedule))
+        return &ut_fold_ordered;
+    return op->what.weighted ? &ut_fold_weighted : NULL;
 }
 
 /* All is in place: packets may flow. */
@@ -192,7 +234,8 @@ static void begin(ut_job *j, ut_op *op, ut_ns now)
     if (op->variant)
         op->fold.rule_memory = op->variant_memory;
     op->fold.seq = op->seq;
-    op->fold.averaged = averages_here(j, op) || (op->variant && op->variant->result_alone && j->config.hosts == 1);
+    op->fold.averaged =
+        op->what.weighted || averages_here(j, op) || (op->variant && op->variant->result_alone && j->config.hosts == 1);
     ut_fold_open(&op->fold, op->local.weight, j->config.local_ranks - UT_MIN2(j->config.local_ranks, op->local.weight));
     j->gathering->announce(j, op, now);
     for (uint32_t h = 0; h < j->config.hosts && op->state == UT_OP_RUNNING; h++) {

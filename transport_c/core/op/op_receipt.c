@@ -113,6 +113,8 @@ void ut_op_receipt(const ut_job *j, const ut_op *op, ut_ns now, ut_receipt *r)
     r->peer[j->config.self].weight = op->local.weight;
     ut_account_facts f = facts_of(j, op, now);
     ut_receipt_rows(&op->account, &f, r);
+    for (uint32_t h = 0; h < j->config.hosts && op->what.weighted; h++)
+        r->peer[h].share = op->fold.share[h];
     j->gathering->count(j, op, r);
     assert(ut_receipt_balances(r));
     tell_parts(j, op, r);

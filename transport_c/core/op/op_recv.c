@@ -81,6 +81,8 @@ static enum ut_taken find(ut_job *j, uint32_t host, const ut_data *h, place *ret
         i = op->plan.peer_next[i];
     if (i == UINT32_MAX || h->view != op->plan.view_tag || h->coverage > coverage_most(j, op, host, h->stage))
         return UT_TAKEN_REFUSED;
+    if (op->what.weighted && h->stage == 1 && !(op->peers.record_matched & ut_bit(host)))
+        return UT_TAKEN_EARLY; /* its weight stands in its record */
     *ret = (place){op, &op->plan.schedule.step[i], &op->plan.transfer[i], slot};
     return UT_TAKEN_USED;
 }
@@ -276,11 +278,13 @@ static bool part_ways(ut_job *j, ut_op *op, uint32_t host, const ut_record *r, u
 }
 
 /* What it says that it brings: a host that is not in the op brings nothing, whatever it says. */
-static void take_shares(ut_job *j, ut_op *op, uint32_t host, const ut_record *r, ut_ns now)
+static void take_shares(ut_job *j, ut_op *op, uint32_t host, const ut_record *r, bool first, ut_ns now)
 {
     ut_record own = *r;
     if (!ut_bits_have(op->epoch.members, host))
         own.weight = own.fresh = own.stale = 0;
+    else if (op->what.weighted && first)
+        op->fold.share[host] = r->share;
     j->gathering->record(j, op, host, &own, now);
 }
 
@@ -304,7 +308,7 @@ void ut_op_record(ut_job *j, ut_op *op, uint32_t host, ut_ns now)
         if ((r->flags & UT_RECORD_SENT) && op->state == UT_OP_RUNNING)
             ut_op_time_sent(op, host, now);
         if (op->state == UT_OP_RUNNING)
-            take_shares(j, op, host, r, now);
+            take_shares(j, op, host, r, first, now);
         /* After its record: who gives nothing lacks nothing, under whatever epoch. */
         if (!ut_op_epoch_is(op, r) && !part_ways(j, op, host, r, now))
             return;
@@ -394,17 +398,22 @@ void ut_op_feedback(ut_job *j, uint32_t host, const ut_feedback *f, ut_ns now)
     c->peer.incast = f->incast;
     j->losses.of[host] = f->loss;
     hear(j, host, f, now);
+    bool weighs = false; /* it has told a weight that was not known */
     for (unsigned k = 0; k < UT_OPS_MAX; k++) {
         ut_op *op = &j->op[k];
+        const bool matched = op->peers.record_matched & ut_bit(host);
         if (op->state == UT_OP_RUNNING)
             ut_witness_heard(&op->account, host, ut_op_record_of(j, op, host) != NULL, now);
         if (ut_op_sends(op))
             ut_op_record(j, op, host, now);
+        weighs = weighs || (op->what.weighted && !matched && op->peers.record_matched & ut_bit(host));
         if (op->state == UT_OP_RUNNING && op->plan.schedule.lasting)
             ut_op_check(j, op, now); /* what it sends on may have arrived */
         if (op->state == UT_OP_LINGERING)
             ut_op_linger(j, op, now);
     }
+    if (weighs)
+        ut_op_unstash(j, host, now);
     j->gathering->heard(j, now);
 }
 

@@ -55,6 +55,7 @@ typedef struct ut_op_time {
 /* The ranks of this host that are in the op: op.c. */
 typedef struct ut_op_local {
     uint16_t weight; /* number of ranks in this host's contribution */
+    uint32_t share;  /* of a weighted op: the sum of the weights of these */
     uint16_t calls;  /* number of calls in `call` */
     uint16_t places; /* ordinary jobs: the ranks that have called and whose contribution is there, bit per place */
     bool held;       /* it was called when the host was about to go, and does not open: op_pause.c */

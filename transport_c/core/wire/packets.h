@@ -105,15 +105,20 @@ typedef struct ut_record {
      * ACTIVE of those that are ready for it. */
     uint16_t fresh, stale;
     /* Partial jobs, else 0. */
-    uint32_t oldest_step; /* the oldest step in what these ranks contribute */
-    uint16_t initiator;   /* host that started the op; 0xffff: none known */
-    uint8_t policy;       /* enum ut_policy in force for this op */
-    uint8_t submitted;    /* UT_SUBMIT_WORLD and UT_SUBMIT_ADAPTIVE, if it was given with them, and UT_RECORD_ENOUGH */
-    uint16_t attached;    /* of all jobs: mask of the ranks of the sender's host whose trainer has not left */
-    uint16_t view;        /* of all jobs: the tag of the sender's data */
-    uint8_t portion;      /* of a call that is split (core/base/portion.h); else 0 */
-    uint64_t epoch;       /* id of the epoch under which the sender opened the op, see core/epoch/epoch.h */
-    ut_alike alike;       /* what the record's collective says beyond others, by collective */
+    union {
+        uint32_t oldest_step; /* the oldest step in what these ranks contribute */
+        uint32_t share;       /* of other jobs, if `submitted` has WEIGHTED: the sum of the weights of these ranks */
+    };
+    uint16_t initiator; /* host that started the op; 0xffff: none known */
+    uint8_t policy;     /* enum ut_policy in force for this op */
+    /* UT_SUBMIT_WORLD and UT_SUBMIT_ADAPTIVE, if it was given with them, and UT_RECORD_ENOUGH; of other jobs
+     * UT_SUBMIT_WEIGHTED */
+    uint8_t submitted;
+    uint16_t attached; /* of all jobs: mask of the ranks of the sender's host whose trainer has not left */
+    uint16_t view;     /* of all jobs: the tag of the sender's data */
+    uint8_t portion;   /* of a call that is split (core/base/portion.h); else 0 */
+    uint64_t epoch;    /* id of the epoch under which the sender opened the op, see core/epoch/epoch.h */
+    ut_alike alike;    /* what the record's collective says beyond others, by collective */
 } ut_record;
 
 typedef struct ut_feedback {

@@ -149,7 +149,7 @@ static size_t finish_linear(ut_op_fold *f, uint32_t chunk, uint32_t slot, uint64
         from[count] = ut_fold_own(f, chunk, slot);
         weight[count++] = 1;
     }
-    ut_weigh(f->what->dtype, dst, from, weight, count, n);
+    ut_weigh(f->what->dtype, dst, from, weight, count, n, 1);
     if (!c->children)
         f->weight[f->first[chunk] + slot] = (uint16_t)(a ? f->world : 0);
     return ut_finish(f->what->dtype, UT_SUM, 0, dst, dst, n, 1);

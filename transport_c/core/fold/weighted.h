@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Weighted means. What a host sends is the weighted mean of what its ranks give, as it is, and the sum of their weights
+ * (ut_op_fold.share) stands in its record, which an owner has before it takes anything in. An owner multiplies what
+ * comes, and divides each slot by the weights in it: so each range of a result is the weighted mean of those that are
+ * in it, and a host's own contribution may stand in holes of the result. A sum that weighs nothing is 0.
+ */
+#ifndef UT_FOLD_WEIGHTED_H
+#define UT_FOLD_WEIGHTED_H
+
+#include "core/fold/fold.h"
+
+/* The weight of all that is in |slot| of |chunk|, which this host sums up. */
+double ut_fold_weight_of(const ut_op_fold *f, uint32_t chunk, uint32_t slot);
+
+/* For schedules in which all paths are one hop: where sums are sent on, nobody would know their weight. */
+extern const ut_fold_rule ut_fold_weighted;
+
+#endif
