@@ -19,7 +19,7 @@ C_FILES := $(wildcard transport_c/*.py transport_c/*.h transport_c/core/*/*.[ch]
 	transport_c/cipher/*.[ch] \
 	transport_c/udp/*.[ch] transport_c/sim/*.[ch] transport_c/sim/*/*.[ch] transport_c/lan/*.[ch])
 
-.PHONY: help setup demo test check prove soak gpu gpu-wheels floors test-long deb deb-test image docs torch-compliance lint format schema proto bench bench-long tta lab wheels release clean
+.PHONY: help setup demo test check prove soak gpu gpu-wheels floors test-long torchft deb deb-test image docs torch-compliance lint format schema proto bench bench-long tta lab wheels release clean
 
 help:
 	@echo "make setup      a virtual environment in $(VENV), with all that the tests need and the extension built in place"
@@ -32,6 +32,7 @@ help:
 	@echo "make gpu-wheels what tests/gpu/bare.sh needs to do the same on a machine without an index, in build/gpu/wheels"
 	@echo "make floors     the tests of client and daemon with the lowest versions that pyproject.toml names (5 minutes)"
 	@echo "make test-long  every test there is, thousands of simulated worlds and torch's own tests among them (hours)"
+	@echo "make torchft    torchft's own tests of process groups on Ultima, and its Manager; fetches torchft (two minutes)"
 	@echo "make torch-compliance  torch's own c10d tests on Ultima beside Gloo; writes docs/torch_compliance.md (ten minutes)"
 	@echo "make lint       style, types, and that generated code is current"
 	@echo "make format     rewrites the C and Python sources in the house's style"
@@ -102,6 +103,9 @@ floors: setup
 
 test-long: setup
 	@$(PYTEST) -q --durations=15 $(ARGS)
+
+torchft: setup
+	@.ci/torchft $(ARGS)
 
 torch-compliance: setup
 	@$(PY) -m tests.torch.c10d.suite $(ARGS)

@@ -85,7 +85,7 @@ _HOMES = {
     "sparse": "SparseState SparseSummary sparse_hook",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
-_PACKAGES = {home.split(".")[0] for home in _HOMES}
+_PACKAGES = {home.split(".")[0] for home in _HOMES} | {"ft"}
 
 warn_of(torch.__version__)
 register()

@@ -53,6 +53,9 @@ DELEGATED = {
 # Between two ranks, and no business of the others.
 PEER_TO_PEER = frozenset({"recv", "recv_anysource", "send"})
 
+# What Gloo gives back for these has no Future.
+WITHOUT_FUTURE = frozenset({"_reduce_scatter_base", "reduce_scatter"})
+
 # Of these the number of elements says all, unless lists of sizes come with the tensors. Shapes do not matter to NCCL,
 # and SyncBatchNorm gathers into (1, n); Gloo takes the first dimension for a multiple of ranks, or of the other one.
 COUNTED = frozenset({"_allgather_base", "_reduce_scatter_base", "alltoall_base"})

@@ -129,6 +129,8 @@ class UltimaProcessGroup(NativeProcessGroup):
         self._timeout = timeout
         self._mode = mode_named(os.environ)
         self._deadline_s = _deadline_s()
+        self._agree = False
+        """Whether ranks that return from a bounded reduction of floats hold the same bytes."""
         self._finishers = Finishers()
         self._order = Order(self._finishers.offer)
         self._line = Line()
@@ -141,7 +143,11 @@ class UltimaProcessGroup(NativeProcessGroup):
             # Gloo would believe the addresses that an earlier life of these ranks left in the store.
             store = PrefixStore(meeting.number, store)
             reach = meeting.rank_addresses[rank] if meeting.rank_addresses else ""
-        self._start_gloo(store, rank, size, timeout, own_address(reach))
+        try:
+            self._start_gloo(store, rank, size, timeout, own_address(reach))
+        except BaseException:
+            self._close()
+            raise
         _opened(self)
 
     def _join(self, store: Store, rank: int, size: int, group_name: str) -> tuple[Meeting, ultima.Job]:
@@ -321,6 +327,8 @@ class UltimaProcessGroup(NativeProcessGroup):
                 at = 0
                 for piece in pieces(run, job.bucket_bytes_max):
                     words = {} if wire is None else wire.words(at, piece.numel())
+                    if self._agree and how == "bounded":
+                        words["agree"] = True
                     handles.append(job.allreduce_async(memory_of(piece), op=op, mode=how, deadline=deadline, **words))
                     at += piece.numel()
         except BY_WORK as error:

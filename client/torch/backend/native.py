@@ -29,7 +29,7 @@ import ultima
 from ultima.base.errors import DeadlineExceeded, Desync
 from ultima.torch.backend.accelerator import devices_of
 from ultima.torch.backend.accompanied import Accompanied, Line, in_words, note_of
-from ultima.torch.backend.delegate import DELEGATED, OF_THE_HOST, PEER_TO_PEER
+from ultima.torch.backend.delegate import DELEGATED, OF_THE_HOST, PEER_TO_PEER, WITHOUT_FUTURE
 from ultima.torch.backend.elements import (
     PIECE_BYTES_MAX,
     Copies,
@@ -85,7 +85,7 @@ class NativeProcessGroup(FormsProcessGroup):
             word: plain(each, None if word.startswith("input") else copies, on_host) for word, each in named.items()
         }
         begin, job = partial(super()._call_gloo, name, *taken, **more), self._live_job()
-        if job is None and not copies:
+        if job is None and not copies and DELEGATED.get(name, name) not in WITHOUT_FUTURE:
             return begin()
         if job is None:
             part: Part = TorchPart(begin())

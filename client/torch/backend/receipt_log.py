@@ -71,7 +71,8 @@ class ReceiptLog:
             self._missing += receipt.bytes_missing
             self._repaired += receipt.bytes_repaired
 
-    def add_failure(self) -> None:
+    def add_failure(self, error: Exception) -> None:
+        """An op ended in |error|."""
         with self._lock:
             self._failed += 1
 

@@ -337,7 +337,7 @@ class UltimaWork(Work):
             receipt = part.wait()
         except Exception as error:
             self._error = self._error or error
-            self._log.add_failure()
+            self._log.add_failure(error)
         else:
             if receipt is not None:
                 self.receipts.append(receipt)
