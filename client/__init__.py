@@ -48,6 +48,9 @@ if TYPE_CHECKING:
     from ultima.base.receipt import Gift, Host, PeerReceipt, Receipt, StageEnd, Status, Trouble, Why
     from ultima.base.scalars import log_receipts
     from ultima.base.warning import UltimaWarning
+    from ultima.local.account import OuterSummary, Round
+    from ultima.local.outer import Nonfinite, Outer
+    from ultima.local.rules import Nesterov
     from ultima.settings.options import Options
 
 __all__ = [
@@ -70,8 +73,12 @@ __all__ = [
     "Job",
     "JoinRefused",
     "JoinTimeout",
+    "Nesterov",
+    "Nonfinite",
     "NotDone",
     "Options",
+    "Outer",
+    "OuterSummary",
     "Partial",
     "PartialJob",
     "PeerReceipt",
@@ -80,6 +87,7 @@ __all__ = [
     "Receipt",
     "ResourceExhausted",
     "Result",
+    "Round",
     "StageEnd",
     "Status",
     "SyncResult",
@@ -105,6 +113,9 @@ _HOMES = {
     "base.receipt": "Gift Host PeerReceipt Receipt StageEnd Status Trouble Why",
     "base.scalars": "log_receipts",
     "base.warning": "UltimaWarning",
+    "local.account": "OuterSummary Round",
+    "local.outer": "Nonfinite Outer",
+    "local.rules": "Nesterov",
     "settings.options": "Options",
 }
 # Old names, and what they are called now.

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The account of local SGD on one rank: of each round, and of all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ultima.base.receipt import Receipt, ranks_text
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """A result, as this rank saw it."""
+
+    number: int
+    """Results that this rank had had before."""
+    fragment: int
+    outcome: str
+    """"stepped", "void" (nobody stepped), "state" (a piece of the state was passed on) or "failed" (no result)."""
+    why: str = ""
+    """Of "void" and "failed"."""
+    inside: tuple[int, ...] = ()
+    """Ranks of which all data is in it."""
+    partly: tuple[int, ...] = ()
+    """Ranks of which some is: what they did in the other ranges stays with them, for the next round."""
+    ranges_missed: int = 0
+    """Of this rank's ranges, those that are not in it."""
+    ranges: int = 0
+    weight: float = 0.0
+    """Of the ranks that gave."""
+    members_weight: float = 0.0
+    """Of all members: the sum was divided by it."""
+    digest: int = 0
+    """32 bits of the fragment's state after the round; alike on all ranks."""
+    receipt: Receipt | None = field(default=None, repr=False)
+
+    def __str__(self) -> str:
+        text = f"round {self.number}, fragment {self.fragment}: {self.outcome}"
+        if self.why:
+            return f"{text}: {self.why}"
+        if self.outcome != "stepped":
+            return text
+        text += f", {ranks_text(self.inside)}, weight {self.weight:g} of {self.members_weight:g}"
+        if self.partly:
+            text += f", {ranks_text(self.partly)} in some of it"
+        if self.ranges_missed:
+            text += f"; {self.ranges_missed} of {self.ranges} ranges of this rank stay for the next round"
+        return text
+
+
+@dataclass(slots=True)
+class OuterSummary:
+    """What the rounds of this rank added up to. Times in seconds."""
+
+    steps: int = 0
+    """Inner steps."""
+    tokens: float = 0.0
+    rounds: int = 0
+    """Results by which the outer model moved."""
+    missed: int = 0
+    """Of these, those in which nothing of this rank is."""
+    partly: int = 0
+    """Of these, those in which some ranges of this rank are not."""
+    empty: int = 0
+    """Results that were void."""
+    failed: int = 0
+    """Ops that ended without a result here."""
+    learned: int = 0
+    """How often this rank was behind and has taken the state."""
+    differed: int = 0
+    """Rounds in which some rank's outer model was found to differ."""
+    postponed: int = 0
+    """Sends that waited for the end of the round before."""
+    discarded_tokens: float = 0.0
+    """Of steps whose outcome was not finite: the fragment was set back to the outer model."""
+    waited_s: float = 0.0
+    """The time that `step` stood still for results."""
+    spent_s: float = 0.0
+    """The time that `step` took for sending and taking them, apart from that."""
+    elapsed_s: float = 0.0
+    """Since the first step."""
+
+    @property
+    def computed(self) -> float:
+        """The share of the time in which this rank computed, 0 to 1."""
+        return max(0.0, 1 - (self.waited_s + self.spent_s) / self.elapsed_s) if self.elapsed_s else 1.0
+
+    def __str__(self) -> str:
+        text = f"{self.rounds} rounds in {self.steps} steps; computed {100 * self.computed:.1f} % of the time"
+        told = ((self.missed, "missed"), (self.partly, "taken in part"), (self.empty, "void"), (self.failed, "failed"))
+        return text + "".join(f", {count} {what}" for count, what in told if count)

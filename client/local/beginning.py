@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What all ranks do once, before the first round: compare what they train, and begin with the same outer model."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ultima.api.job import Job
+from ultima.base.errors import InvalidArgument
+from ultima.local.rules import Floats
+from ultima.local.values import Layout, difference
+
+
+def agree_on_layout(job: Job, layout: Layout) -> None:
+    """Raises InvalidArgument, on all ranks, if one of them trains other tensors or has other settings."""
+    if job.world_size == 1:
+        return
+    text = layout.text().encode()
+    sizes = np.empty(job.world_size, np.int64)
+    job.all_gather(np.array([len(text)], np.int64), sizes)
+    room = int(sizes.max())
+    told = np.empty(job.world_size * room, np.uint8)
+    job.all_gather(np.frombuffer(text.ljust(room), np.uint8).copy(), told)
+    texts = [bytes(told[rank * room : (rank + 1) * room]).rstrip().decode() for rank in range(job.world_size)]
+    for rank, other in enumerate(texts):
+        if said := difference(text.decode(), other, rank):
+            raise InvalidArgument("arrays", said, "the same tensors and settings on all ranks")
+
+
+def adopt_first(job: Job, theta: Floats) -> None:
+    """Gives all ranks the outer model of rank 0."""
+    if job.world_size > 1:
+        most = job.bucket_bytes_max // 4
+        for low in range(0, theta.size, most):
+            job.broadcast(theta[low : low + most])
+    np.add(theta, np.float32(0), out=theta)

@@ -1,0 +1,481 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`Outer`: one rank's part in local SGD.
+
+Each rank trains by itself, and now and then all average how far they came from the outer model, theta, which has the
+same bits on all of them. What a rank did is never thrown away because a round went without it: its parameters phi move
+with theta (they are *rebased*) and keep what it did, so the next difference theta - phi holds all of it. That holds
+range by range, where only some of it was missed. For that to be right the sum is divided by the weight of all members,
+and not of those that are in it: then all that a rank does moves theta once, by its share, whenever it comes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ultima.api.handle import Handle
+from ultima.api.job import Job
+from ultima.base.buffers import AnyArray
+from ultima.base.checks import check_number, check_whole, check_whole_between
+from ultima.base.durations import Duration
+from ultima.base.errors import (
+    DaemonLost,
+    DaemonUnavailable,
+    DeadlineExceeded,
+    Desync,
+    InvalidArgument,
+    JoinTimeout,
+    RanksGone,
+    ResourceExhausted,
+    UltimaError,
+)
+from ultima.base.receipt import Receipt, Status
+from ultima.base.warning import warn
+from ultima.local.account import OuterSummary, Round
+from ultima.local.beginning import adopt_first, agree_on_layout
+from ultima.local.rules import Floats, Nesterov
+from ultima.local.turns import LEARN, MEND, ROUND, THETA, VOID, Turns, Verdict
+from ultima.local.values import Arrays, Layout, Values
+from ultima.local.vector import Bools, Vector
+from ultima.settings.options import Options
+
+WIRES = ("float32", "int16", "int8", "int4")
+WEIGHTS = ("equal", "tokens")
+NONFINITE = ("reset", "raise")
+# Passes that carry a float32 value as it is: each leaves at most a 2^15th, 2^7th or 2^3rd of what came to it.
+PASSES = {"float32": 1, "int16": 3, "int8": 5, "int4": 10}
+EMPTY_IN_A_ROW = 3
+STATE_VERSION = 1
+_ABSENT = (DeadlineExceeded, RanksGone, DaemonLost, DaemonUnavailable, JoinTimeout)
+_ARENA_VECTORS = 4
+
+
+class Nonfinite(UltimaError, ArithmeticError):
+    """A tensor holds NaN or infinity, where a round was due; raised with nonfinite="raise"."""
+
+
+class Outer:
+    """One rank's part in local SGD over numpy arrays. All arguments alike on all ranks, but `deadline`.
+
+        outer = ultima.Outer(job, {"w": w, "b": b}, every=100, wire="int8")
+        for batch in data:
+            train(w, b, batch)                  # in place
+            outer.step(tokens=len(batch))
+
+    job: of the training; the rounds are ops of a job beside it. arrays: float arrays by name, trained in place; those
+    of rank 0 are everybody's to begin with.
+    every: steps of a rank between two rounds of a fragment (H). fragments: parts of the model, each with rounds of its
+    own, every / fragments steps apart. delay: steps after which a result is taken; 0 waits for it.
+    outer: the outer rule. alpha: the share of the steps made meanwhile that is given up, 0 to 1.
+    wire: "float32", or in few bits: "int16", "int8", "int4". feedback: whether what rounding took is sent with the next
+    round; None for int4 alone.
+    quorum: ranks that a round needs, a number or "majority" or "all".
+    weight: what a rank counts as: "equal", "tokens" (those of one of its steps), or a number above 0 of its own.
+    nonfinite: what to do where the parameters are not finite: "reset" them to the outer model, or "raise".
+    deadline: of a round, as for `Job.allreduce`.
+
+    Raises InvalidArgument, also where ranks differ in their tensors or settings; and what `Job.beside` raises.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        arrays: Mapping[str, AnyArray] | Values,
+        every: int = 100,
+        *,
+        fragments: int = 1,
+        delay: int = 0,
+        outer: Nesterov | None = None,
+        alpha: float = 0.0,
+        wire: str = "float32",
+        feedback: bool | None = None,
+        quorum: int | str = 1,
+        weight: float | str = "equal",
+        nonfinite: str = "reset",
+        deadline: Duration | None = None,
+    ) -> None:
+        check_whole(every, "every", 1)
+        check_whole_between(fragments, "fragments", 1, every)
+        check_whole_between(delay, "delay", 0, every)
+        check_number(alpha, "alpha", 0.0, 1.0)
+        if wire not in WIRES:
+            raise InvalidArgument("wire", wire, "one of " + ", ".join(WIRES))
+        if nonfinite not in NONFINITE:
+            raise InvalidArgument("nonfinite", nonfinite, "one of " + ", ".join(NONFINITE))
+        if (isinstance(weight, str) and weight not in WEIGHTS) or (not isinstance(weight, str) and not weight > 0):
+            raise InvalidArgument("weight", weight, "one of " + ", ".join(WEIGHTS) + ", or a number above 0")
+        needed = _quorum(quorum, job.world_size)
+        self.rule = outer or Nesterov()
+        self.every, self.delay, self.alpha, self.wire = every, delay, alpha, wire
+        self._values: Values = Arrays(arrays) if isinstance(arrays, Mapping) else arrays
+        self._weight, self._nonfinite, self._deadline = weight, nonfinite, deadline
+        settings = {"every": every, "outer": self.rule.as_dict(), "wire": wire, "quorum": needed,
+                    "weight": weight if isinstance(weight, str) else "a number"}  # fmt: skip
+        self.layout = Layout(self._values.entries, fragments, settings)
+        self._vectors = Vector(int(self.layout.longest), job.world_size, wire)
+        nbytes = 4 * self._vectors.count
+        self.job = job.beside("outer", Options(), arena_bytes=_ARENA_VECTORS * nbytes, bucket_bytes=nbytes)
+        self._turns = Turns(job.rank, job.world_size, fragments, PASSES[wire], needed)
+        self._theta = np.empty(self.layout.count, np.float32)
+        self._momentum = np.zeros(self.layout.count, np.float32)
+        self._values.read(0, self._theta)
+        try:
+            agree_on_layout(self.job, self.layout)
+            adopt_first(self.job, self._theta)
+        except BaseException:
+            self.job.close()
+            raise
+        self._values.write(0, self._theta)
+        self._residuals: list[Floats] | None = None
+        if feedback or (feedback is None and wire == "int4"):
+            self._residuals = [np.zeros(self._vectors.count, np.float32) for _ in range(fragments)]
+        self._vector = self._left = np.empty(0, np.float32)
+        self._state: dict[tuple[int, int], Floats] = {}
+        self._piece = np.zeros(int(self.layout.longest), np.float32)
+        self._handle: Handle | None = None
+        self._sent: Floats | None = None
+        self._sent_at = self._sends = self._void_row = 0
+        self._tokens_since = 0.0
+        self._began: float | None = None
+        self._summary = OuterSummary()
+        self.last: Round | None = None
+        """The newest round."""
+        self.on_round: Callable[[Round], None] | None = None
+        """Is called with each."""
+
+    # What a training program calls
+
+    def step(self, tokens: float = 1) -> None:
+        """After each step of this rank: sends a fragment or takes a result when it is time.
+
+        tokens: that the step was of; 0 if it was none, as without gradients. Raises Nonfinite, and Desync where ranks
+        call other things; never because ranks, daemons or the network fail.
+        """
+        now = time.monotonic()
+        self._began = now if self._began is None else self._began
+        if tokens:
+            self._summary.steps += 1
+            self._summary.tokens += tokens
+            self._tokens_since += tokens
+        waited = self._summary.waited_s
+        self._take()
+        if self._is_due():
+            if self._handle is None:
+                self._sends = max(self._sends, self._points())
+                self._send()
+                if self.delay == 0:
+                    self._take()
+            else:
+                self._summary.postponed += 1
+        self._summary.spent_s += max(0.0, time.monotonic() - now - (self._summary.waited_s - waited))
+
+    def finish(self) -> None:
+        """Waits for the round that is under way, if there is one, and takes it. As a context manager this is done at
+        the end of the block, and the job is left."""
+        if self._handle is not None:
+            self._take(wait=True)
+
+    def close(self) -> None:
+        """Leaves the rounds. Idempotent."""
+        self._handle = None
+        self.job.close()
+
+    def __enter__(self) -> Outer:
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if error is None:
+            self.finish()
+        self.close()
+
+    def summary(self) -> OuterSummary:
+        """What the rounds added up to so far."""
+        told = OuterSummary(**{name: getattr(self._summary, name) for name in OuterSummary.__dataclass_fields__})
+        told.elapsed_s = 0.0 if self._began is None else time.monotonic() - self._began
+        return told
+
+    @property
+    def theta(self) -> Floats:
+        """A copy of the outer model, flat: the same bits on all ranks that are not behind."""
+        return self._theta.copy()
+
+    @property
+    def behind(self) -> bool:
+        """Whether this rank may lack a round that others had, and waits for the state."""
+        return self._turns.listens
+
+    def state_dict(self) -> dict[str, Any]:
+        """The outer model and momentum, how many results are in them, and what rounding took on this rank. To be saved
+        with the model; between rounds (`finish`)."""
+        turns = self._turns
+        return {
+            "version": STATE_VERSION,
+            "layout": self.layout.text(),
+            "turn": turns.turn,
+            "fragment": turns.fragment,
+            "theta": self._theta.copy(),
+            "momentum": self._momentum.copy(),
+            "residuals": None if self._residuals is None else [each.copy() for each in self._residuals],
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Takes over what `state_dict` gave, on any number of ranks; the arrays themselves are not touched.
+
+        Ranks that loaded less are behind those that loaded more, and get it from them. Raises InvalidArgument, which
+        names the entry, before anything is changed.
+        """
+        if state.get("version") != STATE_VERSION:
+            raise InvalidArgument("version", state.get("version"), str(STATE_VERSION))
+        if state["layout"] != self.layout.text():
+            raise InvalidArgument("layout", "that of other tensors or settings", "that of this model")
+        for name in ("theta", "momentum"):
+            found = np.asarray(state[name])
+            if found.shape != (self.layout.count,) or found.dtype != np.float32 or not np.isfinite(found).all():
+                raise InvalidArgument(name, f"{found.dtype} of shape {found.shape}",
+                                      f"finite float32 of shape ({self.layout.count},)")  # fmt: skip
+        self._theta[:], self._momentum[:] = state["theta"], state["momentum"]
+        turns = self._turns
+        self._turns = Turns(turns.rank, turns.ranks, turns.fragments, turns.passes, turns.quorum,
+                            int(state["turn"]), int(state["fragment"]))  # fmt: skip
+        for mine, saved in zip(self._residuals or (), state["residuals"] or (), strict=False):
+            if mine.shape == np.shape(saved):
+                mine[:] = saved
+
+    # How: when
+
+    def _points(self) -> int:
+        """How many sends the steps so far are worth."""
+        return self._summary.steps * self.layout.fragments // self.every
+
+    def _is_due(self) -> bool:
+        return self._points() > self._sends or (self._turns.urgent and self._handle is None)
+
+    def _take(self, wait: bool = False) -> None:
+        """The result of the op under way, if it is there and it is time."""
+        handle = self._handle
+        if handle is None:
+            return
+        age = self._summary.steps - self._sent_at
+        hurry = wait or self.delay == 0 or self._turns.urgent
+        if not hurry and (age < self.delay or (age < self.every and not handle.done())):
+            return
+        began = time.monotonic()
+        self._handle = None
+        try:
+            receipt = handle.wait()
+        except _ABSENT as error:
+            self._fail(str(error), getattr(error, "receipt", None))
+            return
+        finally:
+            self._summary.waited_s += time.monotonic() - began
+        if receipt.status is Status.INSUFFICIENT and self.job.world_size > 1:
+            self._fail("nothing of any other rank came", receipt)
+        else:
+            self._ended(receipt)
+
+    # How: sending
+
+    def _send(self) -> None:
+        turns, vectors = self._turns, self._vectors
+        self._prepare()
+        data = None if turns.listens else self._piece_to_give() if turns.mend else self._delta()
+        weight = self._own_weight()
+        digest = 0 if turns.listens or turns.mend else self._digest(turns.fragment)
+        head = turns.head(weight, data is not None and (not turns.mend or turns.root), digest, self.layout.hash)
+        vectors.clear(self._vector, self.job.rank, head)
+        if data is not None and head.gave:
+            vectors.give(self._vector, self.job.rank, data if turns.mend else data * np.float32(weight))
+        self._sent_at = self._summary.steps
+        quant: dict[str, Any] = {}
+        if self.wire != "float32":
+            quant = {"wire": self.wire, "answer": "int8" if self.wire == "int4" else None}
+            if self._residuals is not None:
+                self._left[:] = 0 if turns.mend or not head.gave else self._residuals[turns.fragment]
+                quant["feedback"] = self._left
+        try:
+            self._handle = self.job.allreduce_async(
+                self._vector, "sum", agree=True, mode="bounded", deadline=self._deadline, **quant
+            )
+        except _ABSENT as error:
+            self._fail(str(error), None)
+
+    def _prepare(self) -> None:
+        """Memory that the daemon shares: anew, after it was lost."""
+        if self._vector.size and self.job.holds(self._vector.ctypes.data, self._vector.nbytes):
+            return
+        count = self._vectors.count
+        self._vector = self._left = np.empty(0, np.float32)
+        try:
+            self._vector = self.job.empty(count)
+            if self._residuals is not None:
+                self._left = self.job.empty(count)
+        except (ResourceExhausted, *_ABSENT):
+            self._vector, self._left = np.empty(count, np.float32), np.empty(count, np.float32)
+
+    def _own_weight(self) -> float:
+        if self._weight == "equal":
+            return 1.0
+        if self._weight == "tokens":
+            return float(np.float32(self._summary.tokens / max(1, self._summary.steps) or 1.0))
+        return float(np.float32(self._weight))
+
+    def _delta(self) -> Floats | None:
+        """How far this rank came from the outer model in the fragment; None if that is not finite."""
+        low, high = self.layout.bounds(self._turns.fragment)
+        local = np.empty(high - low, np.float32)
+        self._values.read(low, local)
+        if not np.isfinite(local).all():
+            name = self.layout.name_at(low + int(np.flatnonzero(~np.isfinite(local))[0]))
+            if self._nonfinite == "raise":
+                raise Nonfinite(f"{name} holds NaN or infinity")
+            warn(f"{name} holds NaN or infinity: the fragment is set back to the outer model, and gives nothing")
+            self._values.write(low, self._theta[low:high])
+            self._summary.discarded_tokens += self._tokens_since
+            self._sent = None
+            return None
+        self._sent = local
+        return np.asarray(self._theta[low:high] - local)
+
+    def _piece_to_give(self) -> Floats:
+        """What the passes before left of the piece of the state."""
+        piece = self._turns.piece(self._turns.mend)
+        low, high = self.layout.bounds(piece.fragment)
+        whole = (self._theta if piece.part == THETA else self._momentum)[low:high]
+        return np.asarray(whole - self._piece[: high - low]) if piece.number else whole
+
+    def _digest(self, fragment: int) -> int:
+        low, high = self.layout.bounds(fragment)
+        told = hashlib.blake2b(self._theta[low:high].data, digest_size=4)
+        told.update(self._momentum[low:high].data)
+        return int.from_bytes(told.digest(), "big")
+
+    # How: taking
+
+    def _fail(self, why: str, receipt: Receipt | None) -> None:
+        """No result came here: others may have one."""
+        self._summary.failed += 1
+        turns = self._turns
+        turns.failed()
+        self._tell(Round(turns.turn, turns.fragment, "failed", why, receipt=receipt))
+
+    def _ended(self, receipt: Receipt) -> None:
+        turns, vectors = self._turns, self._vectors
+        heads, holds = vectors.heads(self._vector), vectors.holds(self._vector)
+        touched = vectors.touches(self._vector)
+        for rank, head in heads.items():
+            if head.layout != self.layout.hash:
+                raise Desync(rank, "layout", f"{self.layout.hash:06x}", f"{head.layout:06x}", receipt.op_seq)
+        number, fragment, gave = turns.turn, turns.fragment, not turns.listens and turns.mend == 0
+        verdict = turns.judge(heads, [bool(each) for each in touched], [bool(each) for each in np.all(holds, axis=0)])
+        if verdict.differ:
+            self._summary.differed += 1
+            warn(f"the outer models differ in fragment {fragment}: ranks {list(verdict.differ)} take that of the rest")
+        mine = holds[:, self.job.rank] if gave and self._sent is not None else np.zeros(len(holds), np.bool_)
+        stepped = verdict.kind == ROUND and not turns.listens
+        if gave:
+            self._settle_residual(fragment, mine if stepped else np.zeros(len(holds), np.bool_))
+        if stepped:
+            self._step_outer(fragment, verdict, mine)
+        elif verdict.piece is not None:
+            self._take_piece(verdict)
+        self._account(verdict, number, fragment, mine, holds, touched, receipt, stepped)
+
+    def _step_outer(self, fragment: int, verdict: Verdict, mine: Bools) -> None:
+        low, high = self.layout.bounds(fragment)
+        delta = self._vectors.data(self._vector, high - low)
+        np.divide(delta, np.float32(verdict.divisor), out=delta)
+        theta, before = self._theta[low:high], self._theta[low:high].copy()
+        plain = max(0, min(high, self.layout.plain_from) - low)
+        self.rule.step(theta[:plain], self._momentum[low:high][:plain], delta[:plain])
+        np.subtract(theta[plain:], delta[plain:], out=theta[plain:])
+        np.add(theta, np.float32(0), out=theta)  # no negative zero: it would not survive a sum
+        self._move(low, before, mine)
+        self._tokens_since = 0.0 if mine.all() else self._tokens_since
+
+    def _move(self, low: int, before: Floats, mine: Bools) -> None:
+        """Moves this rank's own parameters with the outer ones: what is in the round was theirs; what is not, stays."""
+        theta = self._theta[low : low + before.size]
+        local = np.empty(before.size, np.float32)
+        self._values.read(low, local)
+        moved = local + (theta - before)
+        if mine.any():
+            assert self._sent is not None
+            since = np.float32(1 - self.alpha) * (local - self._sent)
+            inside = np.repeat(mine, self._vectors.range)[: before.size]
+            np.copyto(moved, theta + since, where=inside)
+        self._values.write(low, moved)
+
+    def _settle_residual(self, fragment: int, mine: Bools) -> None:
+        if self._residuals is None:
+            return
+        self._vectors.take_back(self._left, self._residuals[fragment], ~mine)
+        self._vectors.keep_marks_out(self._left)
+        self._residuals[fragment][:] = self._left
+
+    def _take_piece(self, verdict: Verdict) -> None:
+        """A piece of the state: all take what came, those that had it, too, so that all have the same bits."""
+        piece = verdict.piece
+        assert piece is not None
+        low, high = self.layout.bounds(piece.fragment)
+        came = self._vectors.data(self._vector, high - low)
+        part = self._piece[: high - low]
+        np.add(part if piece.number else np.float32(0), came, out=part)
+        if not piece.last:
+            return
+        self._state[piece.fragment, piece.part] = part.copy()
+        if verdict.kind == MEND or verdict.whole:
+            for (fragment, which), values in self._state.items():
+                begin, end = self.layout.bounds(fragment)
+                before = self._theta[begin:end].copy()
+                (self._theta if which == THETA else self._momentum)[begin:end] = values
+                if which == THETA:
+                    self._move(begin, before, np.zeros(self._vectors.ranges, np.bool_))
+            self._state.clear()
+
+    def _account(
+        self,
+        verdict: Verdict,
+        number: int,
+        fragment: int,
+        mine: Bools,
+        holds: Bools,
+        touched: Bools,
+        receipt: Receipt,
+        stepped: bool,
+    ) -> None:
+        told, whole = self._summary, holds.all(axis=0)
+        if stepped:
+            told.rounds += 1
+            told.missed += not mine.any()
+            told.partly += bool(mine.any() and not mine.all())
+        told.empty += verdict.kind == VOID
+        told.learned += verdict.kind == LEARN and verdict.whole
+        self._void_row = self._void_row + 1 if verdict.kind == VOID else 0
+        if self._void_row == EMPTY_IN_A_ROW:
+            warn(f"{EMPTY_IN_A_ROW} rounds in a row moved nothing: {verdict.why}")
+        outcome = "stepped" if stepped else "void" if verdict.kind in (VOID, ROUND) else "state"
+        inside = tuple(np.flatnonzero(whole).tolist())
+        partly = tuple(np.flatnonzero(touched & ~whole).tolist())
+        digest = self._digest(fragment) if stepped else 0
+        missed = int((~mine).sum()) if stepped else 0
+        self._tell(Round(number, fragment, outcome, verdict.why, inside, partly, missed, len(mine), verdict.weight,
+                         verdict.divisor, digest, receipt))  # fmt: skip
+
+    def _tell(self, told: Round) -> None:
+        self.last = told
+        if self.on_round is not None:
+            self.on_round(told)
+
+
+def _quorum(quorum: int | str, ranks: int) -> int:
+    if isinstance(quorum, str):
+        named = {"majority": ranks // 2 + 1, "all": ranks}
+        if quorum not in named:
+            raise InvalidArgument("quorum", quorum, "a number, majority or all")
+        return named[quorum]
+    check_whole_between(quorum, "quorum", 1, ranks)
+    return quorum

@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who is where: what the heads of a result say of the ranks, and what the next op is for.
+
+All ranks that get a result get the same bytes, and decide by them alone. So ranks that have had the same results have
+the same outer model, and `turn` counts results. A rank that had an exception where others had a result is behind, and
+finds it out by the others' turn. From then on it *listens*: it gives nothing, until the others have passed on the
+state, piece by piece, in ops of the same form as rounds.
+
+A result in which ranks of different turns gave, or one of which no head came, is *void*: nobody steps. What was given
+stays where it was, in the ranks' own parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ultima.local.vector import Head
+
+ROUND, MEND, LEARN, VOID = "round", "mend", "learn", "void"
+THETA, MOMENTUM = 0, 1
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Of the state, in the order in which it is passed on. Forms of few bits need several passes, each of what the
+    passes before it left."""
+
+    fragment: int
+    part: int
+    """THETA or MOMENTUM."""
+    number: int
+    """Of the pass, from 0."""
+    last: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a result is."""
+
+    kind: str
+    """ROUND: step. MEND: take the piece. LEARN: the same, in a rank that is behind. VOID: nothing."""
+    why: str = ""
+    """Of VOID."""
+    piece: Piece | None = None
+    divisor: float = 0.0
+    """Of ROUND: the weight of all members."""
+    weight: float = 0.0
+    """Of ROUND: that of the ranks that gave."""
+    differ: tuple[int, ...] = ()
+    """Ranks whose outer model is another than that of the weightier part."""
+    whole: bool = False
+    """Of LEARN: this was the last piece, and all came."""
+
+
+@dataclass(slots=True)
+class Turns:
+    """What one rank knows. quorum: how many ranks a round needs that gave."""
+
+    rank: int
+    ranks: int
+    fragments: int
+    passes: int
+    quorum: int
+    turn: int = 1
+    """How many results it has had, and 1; 0 if its state is known to be wrong."""
+    fragment: int = 0
+    """Of the next round."""
+    mend: int = 0
+    """The piece that the next op passes on, from 1; 0 for a round."""
+    listens: bool = False
+    weights: list[float] = field(default_factory=list)
+    """By rank, what it told last; NaN where it never did."""
+    _roots: list[int] = field(default_factory=list)
+    _voids: int = 0
+    _had: int = 0
+    _followed: bool = False
+
+    def __post_init__(self) -> None:
+        self.weights = self.weights or [float("nan")] * self.ranks
+        self._roots = list(range(self.ranks))
+
+    @property
+    def pieces(self) -> int:
+        """Of the whole state."""
+        return 2 * self.fragments * self.passes
+
+    @property
+    def root(self) -> bool:
+        """Whether this rank gives the next piece: the first that was there last, or the next one if that fails."""
+        return self.mend > 0 and not self.listens and self._roots[self._voids % len(self._roots)] == self.rank
+
+    @property
+    def urgent(self) -> bool:
+        """Whether the next op is not to wait for its time."""
+        return self.mend > 0 or (self.listens and self._followed)
+
+    def piece(self, number: int) -> Piece:
+        """The piece with a number from 1."""
+        place, each = divmod(number - 1, self.passes)
+        return Piece(place // 2, place % 2, each, each == self.passes - 1)
+
+    def head(self, weight: float, gave: bool, digest: int, layout: int) -> Head:
+        """What this rank says in the next op."""
+        return Head(self.listens, gave, self.mend, self.fragment, self.turn, weight, digest, layout)
+
+    def failed(self) -> None:
+        """This rank has no result of an op, and others may have one."""
+        self.listens, self._followed = True, False
+
+    def judge(self, heads: Mapping[int, Head], touched: Sequence[bool], whole: Sequence[bool]) -> Verdict:
+        """What the result is that holds `heads`, and goes on to the next op.
+
+        touched, whole: by rank, whether some of its data is in the sum, and whether all of it is.
+        """
+        if not heads:
+            return Verdict(VOID, "no rank is in it with its head")
+        top = max(head.turn for head in heads.values() if not head.listens or self._all_listen(heads))
+        if self.turn < top:
+            return self._follow(heads, top, touched, whole)
+        self.listens = self._followed = False
+        self.turn += 1
+        here = [rank for rank, head in sorted(heads.items()) if head.turn == top and not head.listens]
+        astray = [rank for rank in range(self.ranks) if touched[rank] and rank not in here]
+        behind = any(head.turn < top for head in heads.values())
+        for rank, head in heads.items():
+            self.weights[rank] = head.weight
+        if self.mend:
+            verdict = self._mended(heads, astray, touched, whole)
+        else:
+            verdict = self._round(heads, here, astray, touched)
+            if verdict.kind == ROUND:
+                self.fragment = (self.fragment + 1) % self.fragments
+            if behind or verdict.differ:
+                self.mend = 1
+        self._voids = self._voids + 1 if verdict.kind == VOID else 0
+        there = here or [rank for rank, head in sorted(heads.items()) if head.turn == top]
+        self._roots = [rank for rank in there if rank not in verdict.differ]
+        if self.rank in verdict.differ:
+            self.turn, self.listens, self._followed, self.mend = 0, True, True, 0
+        return verdict
+
+    def _round(
+        self, heads: Mapping[int, Head], here: Sequence[int], astray: Sequence[int], touched: Sequence[bool]
+    ) -> Verdict:
+        gave = [rank for rank in here if touched[rank]]
+        if astray:
+            return Verdict(VOID, f"what ranks {astray} gave is for another round, or their heads did not come")
+        if len(gave) < self.quorum:
+            absent = [rank for rank in range(self.ranks) if rank not in gave]
+            return Verdict(VOID, f"{len(gave)} of {self.quorum} ranks gave; ranks {absent} did not")
+        parts: dict[int, float] = {}
+        for rank in here:
+            parts[heads[rank].digest] = parts.get(heads[rank].digest, 0.0) + heads[rank].weight
+        best = max(parts.values())
+        right = next(heads[rank].digest for rank in here if parts[heads[rank].digest] == best)
+        return Verdict(
+            ROUND,
+            divisor=self._members_weight(),
+            weight=sum(heads[rank].weight for rank in gave),
+            differ=tuple(rank for rank in here if heads[rank].digest != right),
+        )
+
+    def _mended(
+        self, heads: Mapping[int, Head], astray: Sequence[int], touched: Sequence[bool], whole: Sequence[bool]
+    ) -> Verdict:
+        number, root = self.mend, self._roots[self._voids % len(self._roots)]
+        others = any(touched[rank] for rank in range(self.ranks) if rank != root)
+        if astray or others or root not in heads or not whole[root]:
+            return Verdict(VOID, f"a piece of the state did not come from rank {root}")
+        if number == self.pieces:
+            self._settle_weights(heads)
+        self.mend = (number + 1) % (self.pieces + 1)
+        return Verdict(MEND, piece=self.piece(number))
+
+    def _follow(self, heads: Mapping[int, Head], top: int, touched: Sequence[bool], whole: Sequence[bool]) -> Verdict:
+        """This rank is behind: it takes the state as others pass it on."""
+        self.listens = self._followed = True
+        self.mend = 0
+        here = {rank: head for rank, head in heads.items() if head.turn == top}
+        number = next(iter(here.values())).mend
+        if not number:
+            self._had = 0
+            return Verdict(VOID, "this rank is behind, and waits for the state")
+        gave = [rank for rank in range(self.ranks) if touched[rank]]
+        if number == 1:
+            self._had = 0
+        if number != self._had + 1 or len(gave) != 1 or gave[0] not in here or not whole[gave[0]]:
+            return Verdict(VOID, "this rank is behind, and no piece of the state came that it needs")
+        self._had, done = number, number == self.pieces
+        if done:
+            first = here[gave[0]]
+            self.turn, self.fragment, self.listens = top + 1, first.fragment, False
+            self._followed, self._had, self._voids = False, 0, 0
+            self._roots = sorted(rank for rank, head in here.items() if not head.listens)
+            self._settle_weights(heads)
+        return Verdict(LEARN, piece=self.piece(number), whole=done)
+
+    def _settle_weights(self, heads: Mapping[int, Head]) -> None:
+        """A rank that took the state does not know what absent ranks told before: so nobody does any more."""
+        self.weights = [heads[rank].weight if rank in heads else float("nan") for rank in range(self.ranks)]
+
+    def _members_weight(self) -> float:
+        """The weight of all members; one that never told its own counts as the mean of the others."""
+        known = [weight for weight in self.weights if not np.isnan(weight)]
+        return sum(known) / len(known) * self.ranks if len(known) < self.ranks else sum(known)
+
+    @staticmethod
+    def _all_listen(heads: Mapping[int, Head]) -> bool:
+        return all(head.listens for head in heads.values())

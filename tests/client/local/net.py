@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A job of ranks in one thread, for `Outer`: its ops sum what was given, less what a test has lost on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+import ultima
+from ultima.base.receipt import Status
+
+
+@dataclass
+class Net:
+    """Op i of each rank meets op i of the others; its result is made when the first rank waits for it."""
+
+    ranks: int
+    lost: dict[int, list[tuple[int, slice]]] = field(default_factory=dict)
+    """By op: of which rank which elements do not come."""
+    deaf: dict[int, set[int]] = field(default_factory=dict)
+    """By op: ranks that get no result, though the others do."""
+    given: dict[int, dict[int, Any]] = field(default_factory=dict)
+    results: dict[int, Any] = field(default_factory=dict)
+
+    def jobs(self) -> list[FakeJob]:
+        return [FakeJob(self, rank) for rank in range(self.ranks)]
+
+    def result(self, op: int) -> Any:
+        if op not in self.results:
+            total = np.zeros_like(next(iter(self.given[op].values())))
+            for rank, vector in sorted(self.given[op].items()):
+                came = vector.copy()
+                for who, where in self.lost.get(op, ()):
+                    if who == rank:
+                        came[where] = 0
+                total += came
+            self.results[op] = total
+        return self.results[op]
+
+
+@dataclass
+class FakeHandle:
+    job: FakeJob
+    op: int
+    array: Any
+
+    def done(self) -> bool:
+        return True
+
+    def wait(self) -> Any:
+        if self.job.rank in self.job.net.deaf.get(self.op, ()):
+            raise ultima.DeadlineExceeded("this rank got no result", None)
+        self.array[:] = self.job.net.result(self.op)
+        return SimpleNamespace(status=Status.COMPLETE, op_seq=self.op)
+
+
+@dataclass(eq=False)
+class FakeJob:
+    net: Net
+    rank: int
+    op: int = 0
+
+    @property
+    def world_size(self) -> int:
+        return self.net.ranks
+
+    bucket_bytes_max = 1 << 20
+
+    def beside(self, *_: object, **__: object) -> FakeJob:
+        return self
+
+    def empty(self, count: int) -> Any:
+        return np.empty(count, np.float32)
+
+    def holds(self, address: int, nbytes: int) -> bool:
+        return True
+
+    def close(self) -> None: ...
+
+    def broadcast(self, array: Any) -> None: ...
+
+    def all_gather(self, array: Any, out: Any) -> None:
+        out.reshape(self.net.ranks, -1)[:] = array
+
+    def allreduce_async(self, array: Any, *_: object, **__: object) -> FakeHandle:
+        op, self.op = self.op, self.op + 1
+        if op not in self.net.results:  # else it is over: what comes now is late
+            self.net.given.setdefault(op, {})[self.rank] = array.copy()
+        return FakeHandle(self, op, array)
+
+
+def outers(net: Net, size: int, **options: Any) -> tuple[list[Any], list[ultima.Outer]]:
+    """The parameters of each rank, zeros at first, and its `Outer`."""
+    models = [np.zeros(size, np.float32) for _ in range(net.ranks)]
+    options = {"every": 2, "delay": 1, **options}
+    made = [ultima.Outer(job, {"w": model}, **options) for job, model in zip(net.jobs(), models, strict=True)]
+    return models, made
+
+
+def run(
+    models: Sequence[Any], made: Sequence[ultima.Outer], steps: int, train: Callable[[int, int, Any], None]
+) -> None:
+    """All ranks make their steps side by side; `train(rank, step, parameters)` changes the parameters."""
+    for step in range(steps):
+        for rank, (model, outer) in enumerate(zip(models, made, strict=True)):
+            train(rank, step, model)
+            outer.step()

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Local SGD over real daemons: all ranks hold the same outer model, to the bit, in every form and after a lost host."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ultima
+from tests.e2e.hosts import everywhere, ranks, running
+
+SIZE = 30_000
+PLAIN = ultima.Nesterov(lr=1.0, momentum=0.0)
+
+
+def _train(outer: ultima.Outer, model: Any, rank: int, steps: int) -> None:
+    for _ in range(steps):
+        model += np.float32(0.25 * (rank + 1))
+        outer.step(tokens=8)
+
+
+@pytest.mark.check
+@pytest.mark.parametrize(
+    ("wire", "near"), [("float32", 1e-6), ("int16", 1e-3), ("int8", 0.02), ("int4", 0.2)]
+)  # fmt: skip
+def test_outer__has_the_same_bits_on_all_ranks_in_every_form(wire: str, near: float) -> None:
+    """Three ranks, of which rank r moves by r + 1 quarters a step: the mean of a step is half."""
+    with running(3) as hosts, ranks(hosts) as jobs:
+
+        def one(rank: int, job: ultima.Job) -> tuple[Any, Any]:
+            model = np.full(SIZE, float(rank), np.float32)
+            options: dict[str, Any] = {"every": 4, "fragments": 2, "outer": PLAIN, "wire": wire}
+            with ultima.Outer(job, {"w": model}, deadline="10s", **options) as outer:
+                _train(outer, model, rank, 10)
+                outer.finish()
+                return outer.theta, outer.summary()
+
+        done = everywhere(jobs, one)
+        for each in done:
+            assert not isinstance(each, Exception), each
+        thetas, told = zip(*done, strict=True)
+        assert all((theta == thetas[0]).all() for theta in thetas)
+        assert np.abs(thetas[0][: SIZE // 2] - 5.0).max() <= 8 * near  # met after steps 2, 6 and 10
+        assert np.abs(thetas[0][SIZE // 2 :] - 4.0).max() <= 8 * near  # after 4 and 8
+        assert all(each.rounds == 5 and not each.missed and not each.empty for each in told), told
+
+
+@pytest.mark.check
+def test_host_dies_and_comes_back__takes_the_state_and_no_step_is_lost() -> None:
+    """Rank 2's daemon is killed between rounds and started again; the others go on meanwhile.
+
+    In the end all are equal to the bit. What all ranks did is in the outer model or still with the rank that did it.
+    """
+    enough = 60
+    with running(3) as hosts, ranks(hosts, timeout=5) as jobs:
+
+        def one(rank: int, job: ultima.Job) -> Any:
+            model = np.zeros(SIZE, np.float32)
+            outer, until = ultima.Outer(job, {"w": model}, 2, outer=PLAIN, deadline="5s"), time.monotonic() + 60
+            digests: dict[int, int] = {}
+            outer.on_round = lambda told: digests.update({told.number: told.digest} if told.digest else {})
+            while max(digests, default=0) < enough:
+                assert time.monotonic() < until, outer.last
+                if rank == 2 and outer.summary().steps == 8:
+                    hosts[2].kill()
+                    hosts[2].launch()
+                    hosts[2].wait_until_ready()
+                _train(outer, model, rank, 1)
+                time.sleep(0.02)
+            return outer, model, digests
+
+        done = everywhere(jobs, one)
+        for each in done:
+            assert not isinstance(each, Exception), each
+        outers, models, digests = zip(*done, strict=True)
+        told = [outer.summary() for outer in outers]
+        theta = outers[0].theta
+        assert all((outer.theta == theta).all() for outer in outers)
+        for number in digests[2]:
+            assert {each.get(number, digests[2][number]) for each in digests} == {digests[2][number]}
+        assert told[2].failed
+        assert told[2].learned
+        assert told[0].rounds > told[2].rounds
+        did = sum(0.25 * (rank + 1) * each.steps for rank, each in enumerate(told))
+        assert np.allclose(3 * theta + sum(model - theta for model in models), did, atol=1e-2)
