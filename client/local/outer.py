@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -52,6 +53,7 @@ EMPTY_IN_A_ROW = 3
 STATE_VERSION = 1
 _ABSENT = (DeadlineExceeded, RanksGone, DaemonLost, DaemonUnavailable, JoinTimeout)
 _ARENA_VECTORS = 4
+_opened: weakref.WeakKeyDictionary[Job, int] = weakref.WeakKeyDictionary()
 
 
 class Nonfinite(UltimaError, ArithmeticError):
@@ -118,7 +120,9 @@ class Outer:
         self.layout = Layout(self._values.entries, fragments, settings)
         self._vectors = Vector(int(self.layout.longest), job.world_size, wire)
         nbytes = 4 * self._vectors.count
-        self.job = job.beside("outer", Options(), arena_bytes=_ARENA_VECTORS * nbytes, bucket_bytes=nbytes)
+        number = _opened[job] = _opened.get(job, -1) + 1
+        name = f"outer{number}" if number else "outer"
+        self.job = job.beside(name, Options(), arena_bytes=_ARENA_VECTORS * nbytes, bucket_bytes=nbytes)
         self._turns = Turns(job.rank, job.world_size, fragments, PASSES[wire], needed)
         self._theta = np.empty(self.layout.count, np.float32)
         self._momentum = np.zeros(self.layout.count, np.float32)

@@ -7,8 +7,8 @@
 
 Each rank needs what torchrun sets, and ULTIMA_SOCKET where its host's daemon is not at /run/ultima/ultimad.sock.
 
-The backend and the hooks of DDP are loaded at once. Sparse, quantised, partial and coded training are, when they are
-first asked for: most programs use none of them.
+The backend and the hooks of DDP are loaded at once. Sparse, quantised, partial, coded and local training are, when they
+are first asked for: most programs use none of them.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from ultima.torch.tested import warn_of
 if TYPE_CHECKING:
     from ultima.torch.coded.gradient import CodedGradient, CodedSummary
     from ultima.torch.coded.sampler import CodedSampler
+    from ultima.torch.diloco.diloco import DiLoCo, LocalSGD
     from ultima.torch.partial.eager import EagerSGD
     from ultima.torch.partial.partial_hook import PartialState, partial_hook
     from ultima.torch.partial.rna import RNA
@@ -52,8 +53,10 @@ __all__ = [
     "CodedGradient",
     "CodedSampler",
     "CodedSummary",
+    "DiLoCo",
     "EagerSGD",
     "HookState",
+    "LocalSGD",
     "PartialState",
     "QuantState",
     "QuantSummary",
@@ -78,6 +81,7 @@ __all__ = [
 _HOMES = {
     "coded.gradient": "CodedGradient CodedSummary",
     "coded.sampler": "CodedSampler",
+    "diloco.diloco": "DiLoCo LocalSGD",
     "partial.eager": "EagerSGD",
     "partial.partial_hook": "PartialState partial_hook",
     "partial.rna": "RNA",

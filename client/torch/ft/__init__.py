@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Groups of ranks that change while training goes on: a process group for torchft's Manager."""
+"""What torchft users know, on Ultima: a process group for the Manager, whose ranks change while training goes on, and
+the forms of DiLoCo and LocalSGD."""
 
 from ultima.torch.ft.group import ProcessGroupUltima
+from ultima.torch.ft.local_sgd import DiLoCo, LocalSGD
 from ultima.torch.ft.verdict import Incomplete
 
-__all__ = ["Incomplete", "ProcessGroupUltima"]
+__all__ = ["DiLoCo", "Incomplete", "LocalSGD", "ProcessGroupUltima"]

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`DiLoCo` and `LocalSGD`: a torch model that ranks train by themselves, and that meets now and then."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from ultima.api.job import Job
+from ultima.base.durations import Duration
+from ultima.base.errors import InvalidArgument, Unsupported
+from ultima.base.receipt import Status
+from ultima.local.outer import Outer
+from ultima.local.rules import Floats, Nesterov
+from ultima.torch.backend.group import group_of
+from ultima.torch.diloco.tensors import Tensors
+
+# torchft's names, and ours.
+ALIASES = {"sync_every": "every", "fragment_sync_delay": "delay", "fragment_update_alpha": "alpha"}
+
+
+class DiLoCo(Outer):
+    """Local SGD with an outer optimizer, for a torch model (DiLoCo; with fragments and delay: Streaming DiLoCo).
+
+        inner = torch.optim.AdamW(model.parameters(), lr=3e-4)
+        with ultima.torch.DiLoCo(model, inner, every=100, fragments=4, delay=5, wire="int8") as outer:
+            for batch in loader:
+                inner.zero_grad(); loss_of(model, batch).backward(); inner.step()
+                outer.step(tokens=batch.numel())
+
+    model: all its trained parameters and its buffers of floats take part; those of rank 0 are everybody's to begin
+    with. Not wrapped in DDP. inner: the optimizer of its parameters; its state stays the rank's own. With `hook` its
+    step calls `outer.step()` by itself.
+    outer: an `ultima.Nesterov`, or a `torch.optim.SGD` whose `lr` and `momentum` (with nesterov=True) are taken.
+    job, group: the training's own job, or that of a process group; None for the default group.
+    grace, meet: None: no round waits for late ranks beyond its deadline, and the ranks are those of the job.
+    sync_every, fragment_sync_delay, fragment_update_alpha, should_quantize: torchft's names of every, delay, alpha, and
+    wire="int8". The rest as for `ultima.Outer`.
+
+    Raises as `ultima.Outer`; InvalidArgument where a model has nothing to train or is spread over ranks.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        inner: torch.optim.Optimizer | None = None,
+        every: int = 100,
+        *,
+        outer: Nesterov | torch.optim.Optimizer | None = None,
+        job: Job | None = None,
+        group: dist.ProcessGroup | None = None,
+        hook: bool = False,
+        grace: Duration | None = None,
+        meet: str | None = None,
+        should_quantize: bool | None = None,
+        **options: Any,
+    ) -> None:
+        if grace is not None:
+            raise Unsupported("grace", "rounds wait for late ranks until their deadline; say deadline= instead")
+        if meet is not None:
+            raise Unsupported("meet", "the ranks are those of the job; open it with ultima.connect, and say job=")
+        if should_quantize is not None:
+            options.setdefault("wire", "int8" if should_quantize else "float32")
+        for theirs, ours in ALIASES.items():
+            if theirs in options:
+                options[ours] = options.pop(theirs)
+        every = options.pop("every", every)
+        if hook and inner is None:
+            raise InvalidArgument("hook", hook, "False without an inner optimizer")
+        base = job if job is not None else group_of(group).job
+        super().__init__(base or cast(Job, _Alone()), Tensors(model), every, outer=_rule(outer), **options)
+        self.model, self.inner = model, inner
+        self._hook = inner.register_step_post_hook(lambda *_: self.step()) if hook and inner is not None else None
+
+    def close(self) -> None:
+        """Leaves the rounds. Idempotent."""
+        if self._hook is not None:
+            self._hook.remove()
+        super().close()
+
+
+class LocalSGD(DiLoCo):
+    """Local SGD: now and then the model becomes the average of all ranks' models. `DiLoCo` with an outer learning rate
+    of 1 and no momentum; the other arguments as there."""
+
+    def __init__(
+        self, model: nn.Module, inner: torch.optim.Optimizer | None = None, every: int = 100, **options: Any
+    ) -> None:
+        if options.get("outer") is not None:
+            raise InvalidArgument("outer", options["outer"], "none: use DiLoCo for an outer optimizer")
+        super().__init__(model, inner, every, **{**options, "outer": Nesterov(lr=1.0, momentum=0.0)})
+
+
+def _rule(outer: Nesterov | torch.optim.Optimizer | None) -> Nesterov:
+    """The rule that is meant. Raises InvalidArgument for what the outer step does not do."""
+    if outer is None or isinstance(outer, Nesterov):
+        return outer or Nesterov()
+    settings = outer.defaults
+    momentum = settings.get("momentum", 0)
+    others = [name for name in ("weight_decay", "dampening", "maximize") if settings.get(name)]
+    if not isinstance(outer, torch.optim.SGD) or others or (momentum and not settings.get("nesterov")):
+        said = f"{type(outer).__name__} with {', '.join(others) or f'momentum {momentum}'}"
+        raise InvalidArgument("outer", said, "a Nesterov, or torch.optim.SGD with lr, momentum and nesterov=True alone")
+    return Nesterov(float(settings["lr"]), float(momentum))
+
+
+class _Alone:
+    """The job of a group of one rank, which has none: what it gives is the sum."""
+
+    rank, world_size, bucket_bytes_max = 0, 1, 1 << 62
+
+    def beside(self, *_: object, **__: object) -> _Alone:
+        return self
+
+    def empty(self, count: int) -> Floats:
+        return np.empty(count, np.float32)
+
+    def holds(self, address: int, nbytes: int) -> bool:
+        return True
+
+    def allreduce_async(self, array: Floats, *_: object, **__: object) -> Any:
+        receipt = SimpleNamespace(status=Status.COMPLETE, op_seq=0)
+        return SimpleNamespace(wait=lambda: receipt, done=lambda: True, array=array)
+
+    def close(self) -> None: ...
