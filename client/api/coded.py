@@ -74,9 +74,9 @@ class Coded:
         step: 0 to 2^32 - 1.
         deadline, out, dtype: as for `Job.allreduce`.
 
-        If the step went on without this rank, its result comes at once, and `array` is not needed. Raises
-        DeadlineExceeded or RanksGone if the sum could not be had, on all ranks of the job alike; then give the same
-        array again. Raises Behind if the result of the step is here no more, and InvalidArgument.
+        If the step went on without this rank, its result comes at once, and `array` is not needed. Raises RanksGone if
+        so many ranks are gone that the rest cannot have the sum, and DeadlineExceeded if there was none in time; then
+        give the same array again. Raises Behind if the result of the step is here no more, and InvalidArgument.
         """
         now = time.monotonic_ns()
         number = _step_of(step)

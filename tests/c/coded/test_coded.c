@@ -4,6 +4,9 @@
  */
 #include "coded_crew.h"
 
+#include "core/face/engine_impl.h"
+#include "ext/coded/coded.h"
+
 static void all_give__each_part_is_in_it_once(void)
 {
     for (uint32_t stragglers = 0; stragglers < 4; stragglers++) {
@@ -155,6 +158,31 @@ static void one_replica_dies__and_the_job_goes_on_exactly(void)
     end();
 }
 
+/* Host 1 is gone, and for a while all go on by the epoch in which it owns a shard. The sum can be had, so the calls
+ * that came before the next epoch are answered under it: once given is enough, and nobody is told that a rank is gone.
+ * The epoch begins some attempts further on, as the daemons' does. */
+static void an_owner_dies__and_calls_wait_for_the_next_epoch(void)
+{
+    begin(4, 1, coded(1));
+    run(20 * UT_MS);
+    CHECK_EQ(until_done(1, 0), 1);
+    silent |= 2;
+    for (uint32_t h = 0; h < n; h += h ? 1 : 2)
+        ut_engine_peer_absent(hosts[h].engine, 0, 1, now);
+    for (uint32_t h = 0; h < n; h += h ? 1 : 2)
+        give_step(h, 1, 1, UT_SECOND);
+    run(200 * UT_MS);
+    for (uint32_t h = 0; h < n; h += h ? 1 : 2)
+        CHECK_EQ(has_receipt(h), false);
+    part_from_the_silent();
+    for (uint32_t h = 0; h < n; h += h ? 1 : 2)
+        hosts[h].engine->job[0]->epochs.newest.from = ut_step_first_op(1) + 30;
+    run(50 * UT_MS);
+    for (uint32_t h = 0; h < n; h += h ? 1 : 2)
+        CHECK_EQ(exact(h, 1, 1).op_seq, ut_step_first_op(1) + 32);
+    end();
+}
+
 static void both_replicas_die__and_steps_fail_at_once(void)
 {
     begin(4, 1, coded(1));
@@ -298,6 +326,7 @@ int main(int argc, char **argv)
     RUN(a_group_that_lacks__fails_the_step_on_all);
     RUN(packets_are_lost__and_repaired);
     RUN(one_replica_dies__and_the_job_goes_on_exactly);
+    RUN(an_owner_dies__and_calls_wait_for_the_next_epoch);
     RUN(both_replicas_die__and_steps_fail_at_once);
     RUN(an_estimate__stands_for_all);
     RUN(results__stay_for_three_steps);

@@ -98,18 +98,27 @@ static bool give_result(ut_job *j, uint32_t session, ut_waiting *w, ut_ns now)
     return true;
 }
 
+/* What a call is told whose time is over: if an op has failed with what it gave, what was missing there. */
+static ut_receipt overdue(const ut_job *j, const ut_inbox *r, const ut_waiting *w)
+{
+    if (ut_inbox_has(r, &w->submission) && r->waiting.tried)
+        return j->partial->tried;
+    return ut_answer_brief(j, &w->submission, w->own ? UT_INSUFFICIENT : UT_EMPTY, UT_OK);
+}
+
 /* Answers a call whose time is over. False as above. */
 static bool give_own(ut_job *j, uint32_t session, ut_waiting *w, ut_ns now)
 {
     ut_inbox *r = ut_inbox_of(j, session);
     const ut_submission *x = &w->submission;
-    if (!w->late) {
+    const bool first = !w->late;
+    w->own = w->own || (first && (ut_inbox_has(r, x) || ut_inbox_lent(r, x))); /* else it may be another's by now */
+    ut_receipt receipt = overdue(j, r, w);
+    if (first) {
         w->late = true;
-        w->own = ut_inbox_has(r, x) || ut_inbox_lent(r, x); /* else its bytes may be another's by now */
         ut_inbox_drop(r, x);
         j->partial->stale = true; /* fewer ranks are ready */
     }
-    ut_receipt receipt = ut_answer_brief(j, x, w->own ? UT_INSUFFICIENT : UT_EMPTY, UT_OK);
     if (x->mode == UT_RELIABLE || !j->partial->intake->lends) {
         receipt.status = UT_FAILED;
         receipt.error = UT_ERR_TIMEOUT;

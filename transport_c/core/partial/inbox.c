@@ -156,6 +156,29 @@ void ut_inbox_drop(ut_inbox *r, const ut_submission *x)
         r->waiting.there = false;
 }
 
+static bool waits(ut_inbox *r, uint64_t number)
+{
+    for (uint32_t i = 0; r->session != NO_SESSION && i < r->calls->count; i++) {
+        const ut_waiting *w = ut_calls_at(r->calls, i);
+        if (w->submission.op_seq == number && !w->answer && !w->late)
+            return true;
+    }
+    return false;
+}
+
+bool ut_inbox_give_again(ut_job *j, ut_inbox *r, const ut_receipt *receipt, ut_ns now)
+{
+    if (!r->in_op.there || r->waiting.there || !waits(r, r->in_op.number))
+        return false;
+    r->waiting = r->in_op;
+    r->waiting.at = now;
+    r->waiting.tried = true;
+    r->in_op.there = false;
+    j->partial->tried = *receipt;
+    j->account.kept_count--;
+    return true;
+}
+
 void ut_inbox_owe(ut_job *j, ut_inbox *r, ut_waiting *w, uint64_t answer)
 {
     const ut_submission *x = &w->submission;

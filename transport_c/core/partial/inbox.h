@@ -11,6 +11,7 @@
 #define UT_INBOX_H
 
 #include "core/base/calls.h"
+#include "core/base/receipt.h"
 
 enum {
     UT_ANSWER_GRACE_NS = 10 * 1000000, /* a call whose gift is in an op that ends so soon waits for that op */
@@ -24,6 +25,7 @@ typedef struct ut_gift {
     uint64_t given_for; /* the op that it was given for; in a later op it is stale */
     uint64_t arrived;   /* its rank is ready for ops up to this one */
     bool calls;         /* its call waits for an answer: its rank is ready for any op */
+    bool tried;         /* an op has failed with it, and answered nobody */
     ut_ns at;
     const uint8_t *src;
     ut_submission said;
@@ -57,6 +59,7 @@ typedef struct ut_partial {
     bool held;               /* the newest results still lie in the memory of their op */
     bool answering;          /* answers to calls are still being copied: no op starts meanwhile */
     uint64_t results;        /* op_seq of the newest op that has ended here with a result, plus one */
+    ut_receipt tried;        /* of the newest op that has failed and answered nobody; it is not among those kept */
     uint64_t result_kept;    /* number of that op's receipt among those kept, from 0 */
     ut_ns look_at;           /* the latest time to look whether an op starts; UT_NEVER: only when something happens */
     uint64_t due_seq;        /* an op that was due and is held up by a rank that is waited for */

@@ -82,6 +82,9 @@ bool ut_inbox_has(const ut_inbox *r, const ut_submission *x);
 bool ut_inbox_lent(const ut_inbox *r, const ut_submission *x);
 /* No op takes what the call |x| gave, if none has taken it yet. */
 void ut_inbox_drop(ut_inbox *r, const ut_submission *x);
+/* What is in the op that has failed, of which |receipt| is kept, waits for the next one as if it were given |now|, if
+ * its call still waits. That receipt answers nobody, and takes no room among those kept. Returns whether it is so. */
+bool ut_inbox_give_again(ut_job *j, ut_inbox *r, const ut_receipt *receipt, ut_ns now);
 /* The kept receipt number |answer| - 1 answers the call |w|. */
 void ut_inbox_owe(ut_job *j, ut_inbox *r, ut_waiting *w, uint64_t answer);
 /* Tells the rank, in its ring, which of its gifts have been taken and are free again, and what results there are. */

@@ -7,8 +7,9 @@
  * what is sent of it.
  *
  * The number of an op is its step's and the attempt's: step * UT_STEP_OPS + attempt * UT_OPS_MAX. A step has attempts
- * because an op that has failed can be tried again. An op with a result takes this host past all numbers of its step.
- * So the floors that every feedback carries say which steps are over.
+ * because an op that has failed can be tried again. As long as the sum can be had, this host tries again by itself with
+ * what its rank has given; a call fails only when the sum cannot be had, or at a deadline. An op with a result takes
+ * this host past all numbers of its step. So the floors that every feedback carries say which steps are over.
  */
 #ifndef UT_CODED_H
 #define UT_CODED_H
@@ -54,6 +55,8 @@ typedef struct ut_coded {
         at; /* the step at which this host stands: that of its newest op, or the one after it if there is a result */
     ut_step_result result[UT_OPS_MAX]; /* by op_seq modulo UT_OPS_MAX */
 
+    uint32_t tried; /* attempts that have failed one after the other, and answered nobody */
+
     /* Of the op that runs. */
     uint64_t enough; /* hosts that need nothing more of stage 1 */
     bool released;   /* this host sends what others of its group should have sent, too */
@@ -86,7 +89,7 @@ uint64_t ut_coded_first_op(const ut_job *j);
  * further and lets the others have its shard; or it has nothing to give, and the step is within reach. */
 bool ut_coded_joins(const ut_job *j, uint32_t host, uint64_t seq);
 /* For ut_intake. Op |seq| waits: its memory holds a result that the rank here has not had, or it is the first and not
- * all hosts have met, or its step is under way at the root. */
+ * all hosts have met, or its step is under way at the root, or it would fail for want of an owner. */
 ut_ns ut_coded_waits_until(const ut_job *j, uint64_t seq, ut_ns since, ut_ns end);
 
 /* coded_step.c */
@@ -109,6 +112,8 @@ void ut_coded_begin_sends(ut_job *j, ut_op *op, ut_ns now);
 void ut_coded_release(ut_job *j, ut_op *op, ut_ns now);
 
 /* op_coded.c */
+/* The sum of a step can still be had from the ranks that are there; which ops have failed has nothing to do with it. */
+bool ut_coded_can_be_had(const ut_job *j);
 /* For ut_intake. */
 void ut_coded_look(ut_job *j, ut_ns now);
 extern const ut_gathering ut_gathering_coded;

@@ -35,6 +35,14 @@ static bool is_ready(const ut_job *j)
     return g->there && !is_over(j, g->said.oldest_step);
 }
 
+/* An owner under the epoch of op |seq| is gone, so that a part of that op's result comes to nobody. The next epoch goes
+ * without it, as soon as the daemons have agreed. */
+static bool lacks_owner(const ut_job *j, uint64_t seq)
+{
+    const uint64_t here = ut_job_up(j) | ut_bit(j->config.self);
+    return ut_epoch_at(&j->epochs, seq)->owners & ~here;
+}
+
 uint64_t ut_coded_first_op(const ut_job *j)
 {
     if (!is_ready(j))
@@ -45,6 +53,10 @@ uint64_t ut_coded_first_op(const ut_job *j)
     for (uint32_t h = 0; h < j->config.hosts; h++)
         if (h != j->config.self && ut_job_host_is_up(j, h) && ut_step_of_op(j->ledger.row[h].rx_floor) == step)
             next = UT_MAX2(next, j->ledger.row[h].rx_floor);
+    /* Nor can one under an epoch that lacks an owner. */
+    const uint64_t newer = j->epochs.newest.from;
+    if (lacks_owner(j, next) && ut_step_of_op(newer) == step && !lacks_owner(j, newer))
+        next = UT_MAX2(next, newer);
     return first + (next - first + UT_OPS_MAX - 1) / UT_OPS_MAX * UT_OPS_MAX;
 }
 
@@ -100,12 +112,20 @@ static bool goes_ahead(const ut_job *j, uint64_t seq)
     return lower;
 }
 
+/* Attempts fail one after the other as long as their cause lasts, so there is ever more time between them. */
+static ut_ns pause(const ut_job *j)
+{
+    const uint32_t tried = ut_coded_of(j)->tried;
+    return tried > 1 ? UT_MS << UT_MIN2(tried - 2, 6u) : 0;
+}
+
 ut_ns ut_coded_waits_until(const ut_job *j, uint64_t seq, ut_ns since, ut_ns end)
 {
     const ut_step_result *r = &ut_coded_of(j)->result[seq % UT_OPS_MAX];
     bool is_owed = r->there && !r->had && rank_of(j)->session != UINT32_MAX;
-    if (!is_owed && !has_strangers(j) && !is_under_way_at_root(j, seq) && !goes_ahead(j, seq))
-        return 0;
+    bool in_vain = lacks_owner(j, seq) && ut_coded_can_be_had(j);
+    if (!is_owed && !in_vain && !has_strangers(j) && !is_under_way_at_root(j, seq) && !goes_ahead(j, seq))
+        return since + pause(j);
     return since + (end == UT_NEVER ? 10 * UT_SECOND : end > since ? end - since : 0) / 4;
 }
 
@@ -200,6 +220,9 @@ void ut_coded_ended(ut_job *j, const ut_op *op, const ut_receipt *receipt, ut_ns
     ut_partial *p = j->partial;
     ut_coded *c = ut_coded_of(j);
     bool ok = receipt->status != UT_FAILED;
+    bool again = !ok && receipt->error == UT_ERR_ABSENT && ut_coded_can_be_had(j) &&
+                 ut_inbox_give_again(j, rank_of(j), receipt, now);
+    c->tried = again ? c->tried + 1 : 0;
     c->at = UT_MAX2(c->at, (uint64_t)op->what.step + ok);
     if (ok) {
         p->results = UT_MAX2(p->results, (uint64_t)op->what.step + 1);

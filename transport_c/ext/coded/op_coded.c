@@ -38,26 +38,42 @@ static bool may_give(const ut_job *j, uint32_t host)
     return ut_job_host_is_up(j, host) && (j->partial->present_of[host] & ut_job_places_of(j, host));
 }
 
-/* What the rank of |host| gives may still come here, or to the host above it. */
+/* What the rank of |host| gives may still come to |op|, or to a later one for NULL. */
 static bool rank_may_come(const ut_job *j, const ut_op *op, uint32_t host)
 {
-    if (host == j->config.self)
+    if (host == j->config.self || !op)
         return may_give(j, host);
     return ut_bits_have(op->epoch.members, host) && ut_job_host_is_up(j, host) &&
            (op->partial->said[host].weight || may_give(j, host));
 }
 
-/* In a tree: and enough of what is below it. */
-static bool sum_may_come(const ut_job *j, const ut_op *op, uint32_t host)
+static bool sum_may_come(const ut_job *j, const ut_op *op, uint32_t host);
+
+/* In a tree: enough of what is below |host| may still come. */
+static bool below_may_come(const ut_job *j, const ut_op *op, uint32_t host)
 {
     const ut_coded_sums *c = sums_of(j);
     uint32_t below = ut_tree_below(host, UT_MAX2(c->children, 1u));
     uint64_t groups = 0;
-    if (!rank_may_come(j, op, host))
-        return false;
     for (uint32_t k = 0; k < c->children && below < j->config.hosts; k++)
         groups |= sum_may_come(j, op, below + k) ? ut_bit(k / c->replicas) : 0;
     return !ut_coded_has_below(j, host) || (uint32_t)__builtin_popcountll(groups) >= c->need;
+}
+
+static bool sum_may_come(const ut_job *j, const ut_op *op, uint32_t host)
+{
+    return rank_may_come(j, op, host) && below_may_come(j, op, host);
+}
+
+bool ut_coded_can_be_had(const ut_job *j)
+{
+    const ut_coded_sums *c = sums_of(j);
+    uint64_t groups = 0;
+    if (c->children)
+        return (j->config.self == 0 || ut_job_host_is_up(j, 0)) && below_may_come(j, NULL, 0);
+    for (uint32_t h = 0; h < j->config.hosts; h++)
+        groups |= may_give(j, h) ? ut_bit(ut_coded_place(c, h) / c->replicas) : 0;
+    return (uint32_t)__builtin_popcountll(groups) >= c->need;
 }
 
 /* Something that this host lacks may still come from |host|. */

@@ -41,8 +41,8 @@
 /* Of worlds with a coded job. */
 /* clang-format off */
 #define SIM_COVER_CODED(X) \
-    X(exact) X(estimate) X(timeout) X(absent) X(behind) X(over) X(waits) X(given_again) X(stall) X(joined) \
-    X(joined_late) X(began_with_own) X(dragged_in) X(late) X(unused) X(redundant) X(jump) \
+    X(exact) X(estimate) X(timeout) X(absent) X(behind) X(over) X(waits) X(given_again) X(tried_again) X(stall) \
+    X(joined) X(joined_late) X(began_with_own) X(dragged_in) X(late) X(unused) X(redundant) X(jump) \
     X(short_deadline) X(scribbled) X(float32) X(float64) X(calm_good) X(calm_without_hosts) X(undecodable) \
     X(honest_again)
 /* clang-format on */
