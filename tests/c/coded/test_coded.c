@@ -183,6 +183,27 @@ static void an_owner_dies__and_calls_wait_for_the_next_epoch(void)
     end();
 }
 
+/* The op of a step fails on a host that owns a shard, and so on all. All are there, so the next attempt has the result,
+ * and nobody calls again for it. */
+static void an_attempt_that_fails__costs_time_alone(void)
+{
+    begin(4, 1, coded(1));
+    run(20 * UT_MS);
+    CHECK_EQ(until_done(1, 0), 1);
+    give_step(0, 1, 1, UT_SECOND);
+    run(10 * UT_MS);
+    ut_job *j = hosts[1].engine->job[0];
+    ut_op *op = ut_coded_running(j);
+    CHECK(op);
+    if (op)
+        ut_op_fail(j, op, UT_ERR_ABSENT, now);
+    give_step(2, 1, 1, UT_SECOND);
+    run(50 * UT_MS);
+    CHECK_EQ(exact(0, 1, 1).op_seq, ut_step_first_op(1) + UT_OPS_MAX);
+    CHECK_EQ(exact(2, 1, 1).op_seq, ut_step_first_op(1) + UT_OPS_MAX);
+    end();
+}
+
 static void both_replicas_die__and_steps_fail_at_once(void)
 {
     begin(4, 1, coded(1));
@@ -327,6 +348,7 @@ int main(int argc, char **argv)
     RUN(packets_are_lost__and_repaired);
     RUN(one_replica_dies__and_the_job_goes_on_exactly);
     RUN(an_owner_dies__and_calls_wait_for_the_next_epoch);
+    RUN(an_attempt_that_fails__costs_time_alone);
     RUN(both_replicas_die__and_steps_fail_at_once);
     RUN(an_estimate__stands_for_all);
     RUN(results__stay_for_three_steps);
