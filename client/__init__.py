@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from ultima.api.coded import Coded
     from ultima.api.handle import Handle
-    from ultima.api.job import CodedJob, Job, PartialJob, connect
+    from ultima.api.job import CodedJob, ElasticJob, Job, PartialJob, connect
     from ultima.api.partial import Partial, Result
     from ultima.api.sync import SyncResult
     from ultima.base.errors import (
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     )
     from ultima.base.receipt import Gift, Host, PeerReceipt, Receipt, StageEnd, Status, Trouble, Why
     from ultima.base.scalars import log_receipts
+    from ultima.base.view import Change, View
     from ultima.base.warning import UltimaWarning
     from ultima.local.account import OuterSummary, Round
     from ultima.local.outer import Nonfinite, Outer
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Behind",
+    "Change",
     "ClosedHandle",
     "Coded",
     "CodedJob",
@@ -63,6 +65,7 @@ __all__ = [
     "DaemonUnavailable",
     "DeadlineExceeded",
     "Desync",
+    "ElasticJob",
     "ForkedHandle",
     "Gift",
     "Handle",
@@ -96,6 +99,7 @@ __all__ = [
     "UltimaError",
     "UltimaWarning",
     "Unsupported",
+    "View",
     "Why",
     "connect",
     "log_receipts",
@@ -104,7 +108,7 @@ __all__ = [
 _HOMES = {
     "api.coded": "Coded",
     "api.handle": "Handle",
-    "api.job": "CodedJob Job PartialJob connect",
+    "api.job": "CodedJob ElasticJob Job PartialJob connect",
     "api.partial": "Partial Result",
     "api.sync": "SyncResult",
     "base.errors": "Behind ClosedHandle DaemonError DaemonLost DaemonUnavailable DeadlineExceeded Desync ForkedHandle "
@@ -112,6 +116,7 @@ _HOMES = {
     "ResourceExhausted TimedOut UltimaError Unsupported",
     "base.receipt": "Gift Host PeerReceipt Receipt StageEnd Status Trouble Why",
     "base.scalars": "log_receipts",
+    "base.view": "Change View",
     "base.warning": "UltimaWarning",
     "local.account": "OuterSummary Round",
     "local.outer": "Nonfinite Outer",

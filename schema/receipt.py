@@ -64,7 +64,7 @@ ROWS = (
         "One row per host of the job, by host index.",
         python="peers: tuple[PeerReceipt, ...]",
         c="ut_receipt_peer peer[UT_HOSTS_MAX]",
-        at=304,
+        at=320,
         proto=31,
         read="tuple(_peer(host, row, policy) for host, row in zip(hosts, rows, strict=False))",
     ),
@@ -193,6 +193,24 @@ ROWS = (
         python="owners: tuple[int, ...] = ()",
         read="_ranks_of(hosts, @)",
         brief="hosts that the bucket was cut among: all, but in TAR those alone that were not gone",
+    ),
+    Field(
+        "Number of the view of the job under which the op ran here: which hosts were in it. 0: all of them, as the job "
+        "began, or not known.",
+        c="uint64_t view",
+        at=304,
+        proto=55,
+        python="view: int = 0",
+    ),
+    Field(
+        "Ranks of the view: those that the op was to have. In a job whose ranks are fixed these are all.",
+        c="uint64_t members",
+        at=312,
+        proto=56,
+        bits=True,
+        python="members: tuple[int, ...] = ()",
+        read="_ranks_of(hosts, @)",
+        brief="mask of the hosts of that view; 0: not known",
     ),
     Field(
         "The data travelled transformed.",
@@ -440,4 +458,4 @@ ROWS = (
     ),
 )
 
-RECEIPT = Struct("ut_receipt", ROWS, 5424, ENUMS)
+RECEIPT = Struct("ut_receipt", ROWS, 5440, ENUMS)

@@ -254,6 +254,7 @@ typedef struct ut_receipt {
     uint8_t exact, lacks, portion, wire;
     uint64_t wire_sent, wire_received, values, nonfinite_given;
     double error_given_squared, error_answer_squared;
+    uint64_t view, members;
     ut_receipt_peer peer[64];
     /* generated: end */
 } ut_receipt;

@@ -61,6 +61,13 @@ class Connection:
         self._closed.set()
         self.session.close(seconds)
 
+    def leave(self, seconds: float) -> None:
+        """See `ElasticJob.leave`."""
+        until_ns = time.monotonic_ns() + int(seconds * 1e9)
+        self.session.drain(until_ns)
+        self._closed.set()
+        self.session.close(LEAVE_TIMEOUT_S, max(0.0, (until_ns - time.monotonic_ns()) / 1e9))
+
     def ready(self, expires_ns: int) -> Session:
         """The session. If it has ended, attaches again if that is wanted, within the time of the op."""
         session = self.session

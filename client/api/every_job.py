@@ -32,7 +32,7 @@ class EveryJob:
     @property
     def rank(self) -> int:
         """Number of this process among the ranks, from 0."""
-        return self._connection.settings.rank
+        return self._connection.session.rank
 
     @property
     def world_size(self) -> int:

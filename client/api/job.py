@@ -21,6 +21,7 @@ from ultima.api.beside import settings_beside
 from ultima.api.coded import Coded
 from ultima.api.collectives import Collectives
 from ultima.api.connection import Connection
+from ultima.api.elastic import Views
 from ultima.api.every_job import EveryJob
 from ultima.api.handle import Handle
 from ultima.api.partial import Partial
@@ -61,6 +62,11 @@ def connect(
     rate: Size | None = None,
     reconnect: bool | None = None,
     options: Options | None = None,
+    world: str | None = None,
+    least: int | None = None,
+    most: int | None = None,
+    meet: str | None = None,
+    split: str | None = None,
 ) -> Job:
     """Attaches to the daemon on this host and joins a job as one of its ranks; returns when all ranks are there.
 
@@ -80,6 +86,13 @@ def connect(
     rate: this job's share of the link, in bytes per second.
     reconnect: whether an op after DaemonLost attaches again.
     options: how the job behaves, the same on all ranks.
+    world: "elastic" for a job whose hosts come and go while it runs: an ElasticJob. It has no rank, world_size and
+        rendezvous, but, the same on all hosts,
+    least: ranks that an op needs (1): with fewer it ends INSUFFICIENT at its deadline;
+    most: ranks that the job can have (64), one on each host;
+    meet: "host:port" of the daemon where hosts meet, "" for a job on this host alone;
+    split: what becomes of the hosts that a cut network parts from most of the others: "go on" by themselves (the
+        default), or "wait", with ops that end INSUFFICIENT, until they meet again.
 
     Raises InvalidArgument, DaemonUnavailable (after 2 s of trying), JoinTimeout (not all ranks came), JoinRefused,
     Desync (another rank gave another world size or option), ResourceExhausted or ProtocolError; never later than
@@ -103,6 +116,11 @@ def connect(
         rate=rate,
         reconnect=reconnect,
         options=options,
+        world=world,
+        least=least,
+        most=most,
+        meet=meet,
+        split=split,
     )
     return open_job(settings, connector_override or _daemon_connector())
 
@@ -414,8 +432,62 @@ class CodedJob(Job):
         return frozenset()
 
 
+@_without(
+    "partial",
+    "coded",
+    "beside",
+    "sync_model",
+    *(name for call in _CALLS for name in (call, f"{call}_async")),
+    instead="a job whose hosts come and go has only allreduce",
+)
+class ElasticJob(Views, Job):
+    """One rank of a job whose hosts come and go. `rank` is its seat: the number stays as long as the host is in, and
+    numbers of those who left are given again. `view` says who is in; averages are over those that are."""
+
+    def __init__(self, connection: Connection) -> None:
+        Job.__init__(self, connection)
+        Views.__init__(self, connection)
+
+    def allreduce_async(
+        self,
+        array: Any,
+        op: str = "avg",
+        *,
+        deadline: Duration | None = None,
+        out: Any = None,
+        mode: str | None = None,
+        dtype: Any = None,
+        agree: bool = False,
+        wire: str | None = None,
+        answer: str | None = None,
+        rounding: str | None = None,
+        feedback: Any = None,
+    ) -> Handle:
+        """As `Job.allreduce_async`, for averages and sums in the modes bounded and best_effort, of numbers as they
+        are."""
+        if op not in GIFT_OPS:
+            raise InvalidArgument("op", op, "one of " + ", ".join(GIFT_OPS) + " where hosts come and go")
+        if mode is None and self._connection.settings.mode == "reliable":
+            mode = "bounded"
+        if mode not in (None, "bounded", "best_effort"):
+            raise InvalidArgument("mode", mode, "bounded or best_effort where hosts come and go")
+        for field, value in (("agree", agree), ("wire", wire), ("answer", answer), ("rounding", rounding)):
+            if value:
+                raise InvalidArgument(field, value, "False or None where hosts come and go")
+        if feedback is not None:
+            raise InvalidArgument("feedback", "an array", "None where hosts come and go")
+        return super().allreduce_async(array, op, deadline=deadline, out=out, mode=mode, dtype=dtype)
+
+    @property
+    def collectives(self) -> frozenset[str]:
+        """ "allreduce" alone."""
+        return frozenset({"allreduce"})
+
+
 def open_job(settings: Settings, connector: Connector) -> Job:
     """Joins a job; the kind follows from its policy. Raises as `connect`."""
     connection = Connection(settings, connector)
+    if settings.least:
+        return ElasticJob(connection)
     kind = {"none": Job, "coded": CodedJob}.get(connection.policy, PartialJob)
     return kind(connection)

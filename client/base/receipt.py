@@ -235,6 +235,11 @@ class Receipt(Deferred):
     owners: tuple[int, ...] = ()
     """Ranks of the hosts among which the bucket was cut: each of them summed a shard. A few ops after a host has gone
     it owns none."""
+    view: int = 0
+    """Number of the view of the job under which the op ran here: which hosts were in it. 0: all of them, as the job
+    began, or not known."""
+    members: tuple[int, ...] = ()
+    """Ranks of the view: those that the op was to have. In a job whose ranks are fixed these are all."""
     hadamard: bool = False
     """The data travelled transformed."""
     incast: int = 0
@@ -348,8 +353,9 @@ class Receipt(Deferred):
     def missing_ranks(self) -> tuple[int, ...]:
         """Ranks that are not known to be in every element, ascending. Without a policy a complete op has none."""
         everybody = self.complete and self.policy == "none"
-        there = set(range(self.world_size) if everybody else self.contributors)
-        return tuple(rank for rank in range(self.world_size) if rank not in there)
+        ranks = self.members if len(self.members) == self.world_size else range(self.world_size)
+        there = set(ranks if everybody else self.contributors)
+        return tuple(rank for rank in ranks if rank not in there)
 
     @property
     def gone(self) -> tuple[int, ...]:

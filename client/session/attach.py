@@ -33,6 +33,7 @@ from ultima.base.errors import (
     Unsupported,
 )
 from ultima.base.receipt import Host
+from ultima.base.view import View
 from ultima.session import rings
 from ultima.session.arena import Arena
 from ultima.session.attachment import Attachment
@@ -115,14 +116,15 @@ class DaemonConnector:
                 os.close(fd)
             bell = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, fileno=fds[1])
             session, ticket = answer.session, str(reply["ticket"])
+            rank = answer.rank if settings.least else settings.rank
             options = job_options.words(answer.options)
             partial = options.get("policy", "none") != "none"
             return Attachment(
                 rings=rings.NativeRings(
                     lanes,
                     hosts,
-                    settings.rank,
-                    settings.world_size,
+                    rank,
+                    0 if settings.least else settings.world_size,
                     next_op_seq=answer.next_op_seq,
                     portions=answer.portions or 1,
                     bells=bells,
@@ -133,10 +135,11 @@ class DaemonConnector:
                 bell=bell,
                 hosts=hosts,
                 host_index=answer.host_index,
-                rank=settings.rank,
+                rank=rank,
+                view=_view(answer) if settings.least else None,
                 next_op_seq=answer.next_op_seq,
                 bucket_bytes_max=answer.bucket_bytes_max,
-                leave=lambda timeout_s: _leave(settings.socket, session, ticket, timeout_s),
+                leave=lambda timeout_s, drain_s: _leave(settings.socket, session, ticket, timeout_s, drain_s),
                 options=options,
                 sparse=not partial and options.get("algorithm") == "tar" and options.get("deterministic") == "no",
             )
@@ -291,6 +294,8 @@ def _join(settings: Settings, ticket: str, until_ns: int, lifeline: socket.socke
         options=job_options.message(settings.options),
         secret=settings.secret,
         next_op_seq=next_op_seq,
+        least=settings.least,
+        split_waits=settings.split_waits,
     )
     with _channel(settings.socket) as channel:
         try:
@@ -354,10 +359,17 @@ def _said(settings: Settings, field: str) -> object:
     return settings.world_size if field == "world_size" else None
 
 
-def _leave(path: str, session: int, ticket: str, timeout_s: float) -> None:
-    request = trainer_pb2.LeaveJobRequest(session=session, ticket=ticket)
+def _view(answer: trainer_pb2.JoinJobResponse) -> View:
+    if not answer.HasField("view"):
+        raise ProtocolError('the daemon does not say who is in the job: it is of a release without world="elastic"')
+    told = answer.view
+    return View(told.number, tuple(told.ranks), answer.rank, told.start, told.why)
+
+
+def _leave(path: str, session: int, ticket: str, timeout_s: float, drain_s: float) -> None:
+    request = trainer_pb2.LeaveJobRequest(session=session, ticket=ticket, drain_ms=int(drain_s * 1e3))
     with _channel(path) as channel, contextlib.suppress(grpc.RpcError):
-        trainer_pb2_grpc.TrainerServiceStub(channel).LeaveJob(request, timeout=timeout_s)
+        trainer_pb2_grpc.TrainerServiceStub(channel).LeaveJob(request, timeout=timeout_s + drain_s)
 
 
 def _no_answer(path: str) -> _NoAnswer:

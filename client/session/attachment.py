@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ultima.base.receipt import Host, Receipt
+from ultima.base.view import View
 from ultima.session.arena import Arena
 from ultima.settings.config import Settings
 
@@ -110,12 +111,15 @@ class Attachment:
     rank: int
     next_op_seq: int
     bucket_bytes_max: int
-    leave: Callable[[float], None]
-    """Says good-bye within so many seconds; failing to is not an error, the hang-up says the same."""
+    leave: Callable[[float, float], None]
+    """Says good-bye within so many seconds; failing to is not an error, the hang-up says the same. The second number:
+    seconds for the others to agree that this rank leaves, where hosts come and go."""
     options: Mapping[str, str] = field(default_factory=dict)
     """Of the job, in words."""
     sparse: bool = False
     """Whether the daemon sums sparse contributions."""
+    view: View | None = None
+    """Where hosts come and go: who is in the job."""
 
     def close(self) -> None:
         """Hangs up. The arena stays as long as something holds memory of it."""

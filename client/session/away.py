@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 
 from ultima.base.errors import DaemonError, DeadlineExceeded, JoinTimeout, UltimaError
 from ultima.base.receipt import Host
+from ultima.base.view import View, view_of
 from ultima.base.words import MODES
 from ultima.session.attachment import Attachment, Rings
 from ultima.session.notes import hear
@@ -109,6 +110,8 @@ class Following:
         self._follow = follow
         self._notes: list[str] = []
         """From the daemon, for people, until somebody without a lock can tell them."""
+        self._views: list[View] = []
+        """Of a job whose hosts come and go, until somebody takes them."""
         self._behind = 0
         """Ops that the other ranks did without this one, and that it has yet to call: see `Session.take_over`."""
         self._back_within_s = 0.0
@@ -128,8 +131,15 @@ class Following:
         """Whether the daemon's end of the life line is closed; what came before is kept."""
         heard = hear(self._attachment.lifeline)
         self._notes += heard.notes
+        self._views += [view for told in heard.views if (view := view_of(told, self._attachment.rank)) is not None]
         self._back_within_s = heard.back_within_s or self._back_within_s
         return heard.ended
+
+    def take_views(self) -> list[View]:
+        """Of a job whose hosts come and go: the views that nobody has taken yet, the oldest first."""
+        with self._lock:
+            taken, self._views = self._views, []
+            return taken
 
     def _adopt(self, left: Away, next_seq: int) -> None:
         """Asks for what an earlier session has left, in its order, where the next op of this one is `next_seq`."""

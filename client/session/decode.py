@@ -36,6 +36,10 @@ def is_whole(raw: OpReceipt) -> bool:
 def decode_receipt(raw: Any, hosts: Sequence[Host], rank: int, world_size: int) -> Receipt:
     """The Receipt of `rank` from a `ut_receipt *` or an OpReceipt: host masks become ranks, and ns become seconds."""
     status = status_of(raw.status)
+    in_view = len(_ranks_of(hosts, raw.members))
+    if in_view and (not world_size or status is Status.COMPLETE):
+        world_size = in_view  # where hosts come and go, an op has the ranks of its view
+    world_size = world_size or sum(len(host.ranks) for host in hosts)
     rows = [raw.peer[index] for index in range(min(raw.hosts, len(hosts)))]
     full, some = raw.full_mask, raw.any_mask
     policy = POLICY_BY_CODE.get(raw.policy, "none")
@@ -90,6 +94,8 @@ def decode_receipt(raw: Any, hosts: Sequence[Host], rank: int, world_size: int) 
         agreed_op=agreed_op(raw.op_seq, raw.agreed_seq),
         differ=_ranks_of(hosts, raw.differ_mask),
         owners=_ranks_of(hosts, raw.owners),
+        view=raw.view,
+        members=_ranks_of(hosts, raw.members),
         hadamard=bool(raw.hadamard),
         incast=raw.incast,
         t_b_s=raw.t_b_us * 1e-6 or None,

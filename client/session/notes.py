@@ -27,25 +27,30 @@ class Heard(NamedTuple):
     """The daemon's end is closed."""
     back_within_s: float
     """Above 0: the daemon was told to stop, and should be back so soon."""
+    views: list[object]
+    """Who is in a job whose hosts come and go, one after another."""
 
 
 def hear(line: socket.socket) -> Heard:
     """All that has come. A timeout of |line| would be waited for."""
     notes: list[str] = []
+    views: list[object] = []
     back_within_s = 0.0
     try:
         while data := line.recv(NOTE_BYTES_MAX, socket.MSG_DONTWAIT):
             said = _said(data)
             text, back = said.get("text"), said.get("back_within_ms")
+            if "view" in said:
+                views.append(said["view"])
             if isinstance(text, str) and text:
                 notes.append(text)
             if isinstance(back, int) and back > 0:
                 back_within_s = min(back / 1e3, BACK_S_MAX)
     except BlockingIOError:
-        return Heard(notes, False, back_within_s)
+        return Heard(notes, False, back_within_s, views)
     except OSError:
         pass
-    return Heard(notes, True, back_within_s)
+    return Heard(notes, True, back_within_s, views)
 
 
 def tell(notes: Sequence[str]) -> None:

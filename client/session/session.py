@@ -59,6 +59,7 @@ class Session(Following):
         self.hosts = attachment.hosts
         self.host_index = attachment.host_index
         self.rank = attachment.rank
+        self._views += [] if attachment.view is None else [attachment.view]
         self.bucket_bytes_max = attachment.bucket_bytes_max
         self.state = SessionState.OPEN
         self._end = ("hangup", "")
@@ -107,6 +108,11 @@ class Session(Following):
             if self._notes:
                 self._tell()
         return self.state
+
+    def drain(self, until_ns: int) -> None:
+        """Waits until no op is under way."""
+        with self._lock:
+            self._wait(lambda: not self._flying or self.state is not SessionState.OPEN, until_ns)
 
     def take_over(self, before: Session) -> None:
         """Continues where `before` ended, if its end came between two ops and so no caller heard of it.
@@ -394,8 +400,10 @@ class Session(Following):
             return ClosedHandle("the job was closed")
         return DaemonLost(*self._end)
 
-    def close(self, timeout_s: float) -> None:
-        """Leaves the job, lets go of everything but the arena's memory. Open ops end with ClosedHandle. Idempotent."""
+    def close(self, timeout_s: float, drain_s: float = 0.0) -> None:
+        """Leaves the job, lets go of everything but the arena's memory. Open ops end with ClosedHandle. Idempotent.
+
+        `drain_s`: of a job whose hosts come and go, for the others to agree that this rank leaves."""
         with self._lock:
             if self.state in (SessionState.FORKED, SessionState.CLOSED):
                 return
@@ -405,7 +413,7 @@ class Session(Following):
             self._fds_wanted = leaving
             self._finish(SessionState.CLOSED)
         if leaving:
-            self._attachment.leave(timeout_s)
+            self._attachment.leave(timeout_s, drain_s)
             with self._lock:
                 self._fds_wanted = False
                 self._close_fds()

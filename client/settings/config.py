@@ -13,6 +13,12 @@
     bucket_bytes_max   ULTIMA_BUCKET_MAX        128M, or the arena or the daemon's limit if that is less; at most 4 GiB
     rate               ULTIMA_RATE              the daemon's default share of the link, in bytes per second
     reconnect          ULTIMA_RECONNECT         1: attach again after the daemon was lost
+    world              ULTIMA_WORLD             fixed; "elastic": hosts come and go, and the next four are read in the
+                                                place of rank, world_size and rendezvous (docs/elastic.md)
+    least              ULTIMA_LEAST             1: ranks that an op needs
+    most               ULTIMA_MOST              64: ranks that the job can have, one on each host
+    meet               ULTIMA_MEET              "": this host alone; "host:port" of the daemon where hosts meet
+    split              ULTIMA_ON_SPLIT          go on; "wait": the smaller side of a cut network does not go on alone
     (none)             ULTIMA_TRACE             none; a file for a timeline of the ops, with the rank in its name
     (none)             ULTIMA_MODE              bounded, best_effort or reliable: of float sums that name no mode
     (none)             ULTIMA_JOB_SECRET        none; the job's secret, or ULTIMA_JOB_SECRET_FILE a file that holds it
@@ -30,13 +36,14 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from ultima.base.durations import Duration, deadline_s, duration_s
 from ultima.base.errors import InvalidArgument
 from ultima.settings import options as job_options
 from ultima.settings.options import Options
 from ultima.v1 import secrets
-from ultima.v1.limits import BUCKET_BYTES_MAX, JOB_NAME_MAX, WORLD_SIZE_MAX
+from ultima.v1.limits import BUCKET_BYTES_MAX, HOSTS_MAX, JOB_NAME_MAX, WORLD_SIZE_MAX
 
 Size = int | str
 
@@ -55,6 +62,7 @@ VARIABLES = (
     *(f"ULTIMA_{name}" for name in "JOB SOCKET RENDEZVOUS PORT RANK_ADDRESSES TIMEOUT DEADLINE ARENA RATE".split()),
     *("ULTIMA_BUCKET_MAX", "ULTIMA_RECONNECT", "ULTIMA_MODE", "ULTIMA_ON_INSUFFICIENT", "ULTIMA_TRACE", "ULTIMA_WIRE"),
     *("ULTIMA_JOB_SECRET", "ULTIMA_JOB_SECRET_FILE"),
+    *("ULTIMA_WORLD", "ULTIMA_LEAST", "ULTIMA_MOST", "ULTIMA_MEET", "ULTIMA_ON_SPLIT"),
     *(option.variable for option in job_options.TABLE),
 )
 """All that the client reads. Others of this prefix belong to whoever set them."""
@@ -93,6 +101,10 @@ class Settings:
     """Of the job, for daemons that authenticate each other; empty for none."""
     trace: str = ""
     """The file of a timeline; empty for none."""
+    least: int = 0
+    """Above 0: hosts come and go, world_size is the number of seats, and an op needs so many ranks."""
+    split_waits: bool = False
+    """Then the smaller side of a cut network waits; else it goes on by itself."""
 
 
 def size_bytes(value: object, field: str, low: int, high: int) -> int:
@@ -143,14 +155,27 @@ def resolve(
     rate: Size | None = None,
     reconnect: bool | None = None,
     options: Options | None = None,
+    world: str | None = None,
+    least: int | None = None,
+    most: int | None = None,
+    meet: str | None = None,
+    split: str | None = None,
 ) -> Settings:
     """Settings from arguments, then `environment`, then defaults. Raises InvalidArgument naming the argument or
     variable.
     """
     check_names(environment)
     source = _Source(environment)
-    number, world = _rank_and_world(source, rank, world_size)
-    addresses = _rank_addresses(source, rank_addresses, world)
+    rules = _elastic(source, world, least, most, meet, split)
+    if rules is None:
+        number, ranks = _rank_and_world(source, rank, world_size)
+        addresses = _rank_addresses(source, rank_addresses, ranks)
+    else:
+        for field, given in (("rank", rank), ("world_size", world_size), ("rendezvous", rendezvous)):
+            if given is not None:
+                instead = "meet says where hosts meet" if field == "rendezvous" else "the view says it"
+                raise InvalidArgument(field, given, f'none with world="elastic": {instead}')
+        number, ranks, addresses = 0, rules.most, ()
     timeout_value, timeout_field = source.pick(timeout, "timeout", "ULTIMA_TIMEOUT", DEFAULT_TIMEOUT_S)
     deadline_value, deadline_field = source.pick(deadline, "deadline", "ULTIMA_DEADLINE", None)
     adaptive = deadline_value is None
@@ -160,9 +185,9 @@ def resolve(
     return Settings(
         job=_job_name(source, job),
         rank=number,
-        world_size=world,
+        world_size=ranks,
         socket=socket_path(*source.pick(socket, "socket", "ULTIMA_SOCKET", DEFAULT_SOCKET)),
-        rendezvous="" if addresses else _rendezvous(source, rendezvous),
+        rendezvous=rules.meet if rules else "" if addresses else _rendezvous(source, rendezvous),
         rank_addresses=addresses,
         timeout_s=duration_s(timeout_value, timeout_field),
         deadline_s=DEFAULT_DEADLINE_S if adaptive else deadline_s(deadline_value, deadline_field),
@@ -172,9 +197,11 @@ def resolve(
         reconnect=job_options.yes_no(*source.pick(reconnect, "reconnect", "ULTIMA_RECONNECT", True)),
         adaptive=adaptive,
         mode=mode_named(environment),
-        options=job_options.resolve(options, environment, world),
+        options=_options(options, environment, ranks, rules),
         secret=job_secret(environment),
         trace=environment.get("ULTIMA_TRACE", ""),
+        least=rules.least if rules else 0,
+        split_waits=bool(rules and rules.split_waits),
     )
 
 
@@ -256,6 +283,48 @@ def _rank_and_world(source: _Source, rank: int | None, world_size: int | None) -
             return 0, 1
         raise InvalidArgument(rank_field, None, f"a whole number from 0 to {world - 1}; or set RANK")
     return _whole(rank_value, rank_field, 0, world - 1), world
+
+
+class _Elastic(NamedTuple):
+    """Of a job whose hosts come and go."""
+
+    least: int
+    most: int
+    meet: str
+    split_waits: bool
+
+
+def _elastic(
+    source: _Source, world: object, least: object, most: object, meet: object, split: object
+) -> _Elastic | None:
+    world, field = source.pick(world, "world", "ULTIMA_WORLD", None)
+    if world not in (None, "fixed", "elastic"):
+        raise InvalidArgument(field, world, '"elastic": hosts come and go; "fixed" is the default')
+    if world != "elastic":
+        for name, given in (("least", least), ("most", most), ("meet", meet), ("split", split)):
+            if given is not None:
+                raise InvalidArgument(name, given, 'none without world="elastic"')
+        return None
+    most_value = _whole(*source.pick(most, "most", "ULTIMA_MOST", HOSTS_MAX), 1, HOSTS_MAX)
+    least_value = _whole(*source.pick(least, "least", "ULTIMA_LEAST", 1), 1, most_value)
+    meet_value, meet_field = source.pick(meet, "meet", "ULTIMA_MEET", "")
+    split_value, split_field = source.pick(split, "split", "ULTIMA_ON_SPLIT", "go on")
+    if split_value not in ("go on", "wait"):
+        raise InvalidArgument(split_field, split_value, '"go on" or "wait"')
+    place = _address(meet_value, meet_field) if meet_value else ""
+    return _Elastic(least_value, most_value, place, split_value == "wait")
+
+
+def _options(
+    options: Options | None, environment: Mapping[str, str], ranks: int, rules: _Elastic | None
+) -> dict[str, int]:
+    said = job_options.resolve(options, environment, ranks)
+    for name in ("policy", "algorithm") if rules is not None else ():
+        row = job_options.BY_NAME[name]
+        if said.get(row.field, row.row.default) != row.row.default:
+            allowed = f'{row.write(row.row.default)}, with world="elastic"'
+            raise InvalidArgument(name, row.write(said[row.field]), allowed)
+    return said
 
 
 def _job_name(source: _Source, job: str | None) -> str:

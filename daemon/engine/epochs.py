@@ -39,7 +39,7 @@ class Epochs(Protocol):
     """The part of `Engine` that is about this."""
 
     def epoch(self, job: int, epoch: EngineEpoch) -> None:
-        """Ops from its `start` on that are not open yet are opened under it. It ends a hold."""
+        """Ops from its `start` on that are not open yet are opened under it. It ends a hold that has an end."""
 
     def options_fit(self, job: int, options: Options) -> None:
         """Raises InvalidArgument for options that no epoch of the job can have."""

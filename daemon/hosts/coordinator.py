@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from ultima.daemon.base.addresses import same_machine
 from ultima.daemon.base.errors import (
@@ -40,6 +40,7 @@ from ultima.daemon.hosts.host import Membership, Place, State, fresh_number
 from ultima.daemon.hosts.lanes import lanes, portions
 from ultima.daemon.hosts.registration import (
     STRANGER,
+    Forming,
     Record,
     Registration,
     Title,
@@ -49,6 +50,8 @@ from ultima.daemon.hosts.registration import (
     disagreement,
     form,
 )
+from ultima.daemon.hosts.seating import Seating
+from ultima.daemon.hosts.seats import seated
 from ultima.v1.limits import WORLD_SIZE_MAX
 
 log = logging.getLogger("ultimad.rendezvous")
@@ -74,17 +77,7 @@ class _Conflict:
     expires: float
 
 
-@dataclass(slots=True)
-class _Forming:
-    account: str
-    """Of the first rank that came."""
-    waiting: dict[int, Registration] = field(default_factory=dict)
-    gave_up: dict[int, float] = field(default_factory=dict)
-    """When ranks gave up waiting, on the loop's clock."""
-    conflict: str = ""
-
-
-class Coordinator:
+class Coordinator(Seating):
     """All jobs that form or run with this daemon as their meeting point."""
 
     def __init__(self, on_change: Callable[[], None], watching: Callable[[], set[Place]] = lambda: set()) -> None:
@@ -92,7 +85,7 @@ class Coordinator:
         daemons that watch this one."""
         self._on_change, self._watching = on_change, watching
         self._changes = Changes()
-        self._forming: dict[Title, _Forming] = {}
+        self._forming: dict[Title, Forming] = {}
         self._records: dict[str, list[Record]] = {}
         self._conflicts: dict[Title, _Conflict] = {}
         self._quota_waiting = Quota("ranks that wait here for their jobs", WAITING_MAX)
@@ -101,7 +94,7 @@ class Coordinator:
 
     def places(self) -> set[Place]:
         """Where the daemons of all recorded hosts listen."""
-        return {host.place for _, record in self._all() for host in record.hosts}
+        return {host.place for _, record in self._all() for host in record.hosts if not host.vacant}
 
     def record(self, job: str) -> Record | None:
         """The record of a job, if it has one; of several of one name, one whose secret has been shown."""
@@ -114,7 +107,8 @@ class Coordinator:
         if not found:
             raise NotFound(f"job {job!r}: does not form here")
         _, forming = max(found, key=lambda each: bool(each[0]))
-        return next(iter(forming.waiting.values())).world_size, sorted(forming.waiting)
+        first = next(iter(forming.waiting.values()))
+        return first.elastic.least if first.elastic else first.world_size, sorted(forming.waiting)
 
     async def register(self, new: Registration, deadline: float) -> Membership:
         """Waits until the job of a rank is complete, and tells its membership. Raises Refused."""
@@ -130,7 +124,12 @@ class Coordinator:
             self._forget_unconfirmed()
             record = self._claim(new)
             if record is None:
-                await self._wait_for_all(new, deadline)
+                await (self._wait_for_seats if new.elastic else self._wait_for_all)(new, deadline)
+            elif new.elastic or record.elastic:
+                seated = self._seat(new, record)
+                if seated is not None:
+                    return seated
+                await self._wait_for_free_seat(new, record, deadline)
             elif record.generation == new.left_generation:
                 self._has_left(new, record)
                 await self._wait_for_end(new.job, record, deadline)
@@ -302,7 +301,7 @@ class Coordinator:
             self._admit(new, forming)
         else:
             self._quota_forming.take(new.account)
-            forming = self._forming[new.title] = _Forming(new.account)
+            forming = self._forming[new.title] = Forming(new.account)
         if conflict := disagreement(new, forming.waiting):
             self._fail(new, forming, conflict)
         held = forming.waiting.get(new.rank)
@@ -335,7 +334,7 @@ class Coordinator:
             if not forming.waiting and self._forming.get(new.title) is forming:
                 self._forms_no_more(new.title)
 
-    def _admit(self, new: Registration, forming: _Forming) -> None:
+    def _admit(self, new: Registration, forming: Forming) -> None:
         """Whose the job is, the first user's without a secret, and whose the place. Raises PermissionDenied."""
         for other in forming.waiting.values():
             if other.host.place[:2] == new.host.place[:2] and other.host.node != new.host.node:
@@ -343,7 +342,7 @@ class Coordinator:
             check_owner(new, other.uid)
 
     @staticmethod
-    def _missing(new: Registration, forming: _Forming) -> set[int]:
+    def _missing(new: Registration, forming: Forming) -> set[int]:
         """Ranks to be named to one that gives up. Those that gave up a moment ago, at the same deadline, did come."""
         now = asyncio.get_running_loop().time()
         forming.gave_up[new.rank] = now
@@ -355,14 +354,15 @@ class Coordinator:
         if forming is not None:
             self._quota_forming.give_back(forming.account)
 
-    def _decided(self, new: Registration, forming: _Forming) -> bool:
+    def _decided(self, new: Registration, forming: Forming) -> bool:
         return bool(forming.conflict) or self._formed(new) or forming.waiting.get(new.rank) is not new
 
-    def _complete(self, title: Title, forming: _Forming) -> None:
+    def _complete(self, title: Title, forming: Forming) -> None:
         job, registrations = title[0], list(forming.waiting.values())
         try:
             self._check_room()
-            hosts = form(registrations)
+            elastic, most = registrations[0].elastic, registrations[0].world_size
+            hosts = seated(registrations, most) if elastic else form(registrations)
         except Refused as error:
             forming.conflict = str(error)
             self._forms_no_more(title)
@@ -370,21 +370,24 @@ class Coordinator:
             raise
         bucket = max(registration.bucket_bytes_max for registration in registrations)
         options = registrations[0].options
-        job_lanes = lanes(options, hosts)
+        there = [host for host in hosts if not host.vacant]
+        job_lanes = lanes(options, there)
         record = Record(
             generation=fresh_number(),
             world_size=registrations[0].world_size,
             bucket_bytes_max=bucket,
             hosts=hosts,
-            states=[State.CONNECTING] * len(hosts),
+            states=[State.ABSENT if host.vacant else State.CONNECTING for host in hosts],
             formed_at=asyncio.get_running_loop().time(),
             # Ranks whose daemons all forgot the job have come this far; who is behind them was left out of some ops.
             next_op_seq=max(registration.next_op_seq for registration in registrations),
             options=options,
             lanes=job_lanes,
-            portions=portions(options, hosts, job_lanes),
+            portions=1 if elastic else portions(options, there, job_lanes),  # else a view could begin between two
             uid=registrations[0].uid,
             secret=title[1],
+            elastic=elastic,
+            founders=tuple(hosts) if elastic else (),
         )
         self._records.setdefault(job, []).append(record)
         self._forms_no_more(title)
@@ -394,7 +397,7 @@ class Coordinator:
         )
         self._changed()
 
-    def _fail(self, new: Registration, forming: _Forming, conflict: str) -> None:
+    def _fail(self, new: Registration, forming: Forming, conflict: str) -> None:
         """Tells everyone who waits, and prepares to tell those who still come."""
         log.warning("job does not form job=%s reason=%s", new.job, conflict)
         forming.conflict = conflict

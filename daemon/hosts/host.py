@@ -57,6 +57,11 @@ class Host:
     """That its daemon may keep busy, and its ranks; 0 if it does not say."""
 
     @property
+    def vacant(self) -> bool:
+        """It is a seat that nobody has, in a job whose hosts come and go."""
+        return self.incarnation == 0
+
+    @property
     def place(self) -> Place:
         """Where its daemon listens for peers, and who it is."""
         return Place(self.address, self.grpc_port, self.node)
@@ -64,7 +69,7 @@ class Host:
     @property
     def name(self) -> str:
         """For people."""
-        where = str(self.place) if self.grpc_port else "this one"
+        where = str(self.place) if self.grpc_port else "nobody" if self.vacant else "this one"
         return f"host {self.index} ({where})"
 
     def to_proto(self, state: State | None = None) -> types_pb2.Host:
@@ -99,6 +104,23 @@ class Host:
         )
 
 
+class Elastic(NamedTuple):
+    """Rules of a job whose hosts come and go. It has world_size seats, each for one host with one rank."""
+
+    least: int
+    """Ranks that an op needs: with fewer it ends INSUFFICIENT."""
+    split_waits: bool = False
+    """Hosts that were cut off from most of the others wait until they meet again; else they go on by themselves."""
+
+    def __str__(self) -> str:
+        return f"elastic, least {self.least}, split {self.split}"
+
+    @property
+    def split(self) -> str:
+        """As people write it."""
+        return "wait" if self.split_waits else "go on"
+
+
 @dataclass(frozen=True, slots=True)
 class Membership:
     """All hosts of a job, in order of their index, with the state of each as the coordinator sees it."""
@@ -115,6 +137,8 @@ class Membership:
     lanes: int = 1
     portions: int = 1
     """Into which a large op is split: 1, or as many as there are lanes."""
+    elastic: Elastic | None = None
+    """Hosts come and go: `hosts` has a host for each seat."""
 
     def to_proto(self) -> peer_pb2.RegisterResponse:
         """As the answer to a registration."""
@@ -127,7 +151,14 @@ class Membership:
             options=self.options.to_proto(),
             lanes=self.lanes,
             portions=self.portions,
+            least=self.elastic.least if self.elastic else 0,
+            split_waits=bool(self.elastic and self.elastic.split_waits),
         )
+
+
+def seat(index: int, packet_bytes: int) -> Host:
+    """One that nobody has."""
+    return Host(index, "", 0, (), 0, (index,), packet_bytes)
 
 
 def fresh_number() -> int:

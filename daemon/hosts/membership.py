@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ultima.daemon.base.cpus import CPUS_MAX
 from ultima.daemon.base.errors import FailedPrecondition, InvalidArgument
-from ultima.daemon.base.options import check_job, from_proto
+from ultima.daemon.base.options import DEFAULTS, Options, check_job, from_proto
 from ultima.daemon.base.ranges import INT64_MAX, OP_SEQ_MAX, UINT64_MAX, shown, whole
-from ultima.daemon.hosts.host import Host, Membership, State
+from ultima.daemon.hosts.host import Elastic, Host, Membership, State, seat
 from ultima.v1 import peer_pb2, types_pb2
 from ultima.v1.limits import (
     BUCKET_BYTES_MAX,
@@ -73,15 +74,35 @@ def host(message: types_pb2.Host, name: str, address: str) -> Host:
     return Host.from_proto(message, address)
 
 
-def hosts(messages: Sequence[types_pb2.Host], world_size: int, address: str) -> tuple[Host, ...]:
-    """All hosts of a job, by index, with each rank of its world once. Raises InvalidArgument."""
+def elastic(least: int, split_waits: bool, world_size: int, options: Options) -> Elastic | None:
+    """The rules of a job whose hosts come and go; None for any other. Raises InvalidArgument."""
+    if not least:
+        return None
+    whole("world_size", world_size, 1, HOSTS_MAX)
+    whole("least", least, 1, world_size)
+    if options.partial or options.algorithm != DEFAULTS.algorithm:
+        what, allowed = ("policy", "none") if options.partial else ("algorithm", "tar")
+        raise InvalidArgument(f"{what} = {options.words()[what]}: allowed: {allowed}, as hosts of the job come and go")
+    return Elastic(least, split_waits)
+
+
+def _seat_or_host(message: types_pb2.Host, name: str, address: str, seats: bool) -> Host:
+    if not seats or message.incarnation:
+        return host(message, name, address)
+    packet = whole(f"{name}.packet_bytes", message.packet_bytes, PACKET_BYTES_MIN, PACKET_BYTES_MAX)
+    return replace(seat(message.index, packet), ranks=tuple(message.ranks))
+
+
+def hosts(messages: Sequence[types_pb2.Host], world_size: int, address: str, seats: bool = False) -> tuple[Host, ...]:
+    """All hosts of a job, by index, with each rank of its world once. `seats`: some may be vacant. Raises
+    InvalidArgument."""
     whole("world_size", world_size, 1, WORLD_SIZE_MAX)
     _check_count("hosts", messages, HOSTS_MAX)
-    ret = tuple(host(message, f"hosts[{i}]", address) for i, message in enumerate(messages))
+    ret = tuple(_seat_or_host(each, f"hosts[{i}]", address, seats) for i, each in enumerate(messages))
     for i, one in enumerate(ret):
         if one.index != i:
             raise InvalidArgument(f"hosts[{i}].index = {one.index}: allowed: {i}: all hosts in order of their index")
-    _check_different("place", [str(one.place) for one in ret])
+    _check_different("place", [str(one.place) for one in ret if not one.vacant])
     ranks = [rank for one in ret for rank in one.ranks]
     _check_different("rank", ranks)
     if sorted(ranks) != list(range(world_size)):
@@ -97,10 +118,14 @@ def membership(
     """A whole membership of a job with so many ranks; `address` stands for an empty one. Raises InvalidArgument."""
     under_way = message.under_way if isinstance(message, peer_pb2.RegisterResponse) else True
     generation = whole("generation", message.generation, 1, INT64_MAX)
-    members = hosts(message.hosts, world_size, address)
     options = from_proto(message.options)
     check_job(options, world_size)
-    lanes = whole("lanes", message.lanes, 1, 1 if options.partial else min(len(one.ports) for one in members))
+    rules = None
+    if isinstance(message, peer_pb2.RegisterResponse):
+        rules = elastic(message.least, message.split_waits, world_size, options)
+    members = hosts(message.hosts, world_size, address, rules is not None)
+    there = [len(one.ports) for one in members if not one.vacant]
+    lanes = whole("lanes", message.lanes, 1, 1 if options.partial else min(there, default=1))
     return Membership(
         generation=generation,
         world_size=world_size,
@@ -112,6 +137,7 @@ def membership(
         options=options,
         lanes=lanes,
         portions=_portions(message.portions, lanes),
+        elastic=rules,
     )
 
 

@@ -338,7 +338,7 @@ class Peers(Watching):
             )
         address, *_ = await self._addresses(place, account)
         told = _checked(place, answer, request.world_size, address)
-        if any(bool(host.node) is not (self._trust is not None) for host in told.hosts):
+        if any(bool(host.node) is not (self._trust is not None) for host in told.hosts if not host.vacant):
             raise FailedPrecondition(f"rendezvous {place}: its answer is not valid: hosts: node: one for each, or none")
         return told
 

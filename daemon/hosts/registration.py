@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ultima.daemon.base.errors import FailedPrecondition, PermissionDenied, ResourceExhausted
 from ultima.daemon.base.options import DEFAULTS, Options, differing
 from ultima.daemon.base.waiting import numbers
-from ultima.daemon.hosts.host import Host, Place, State, order
+from ultima.daemon.hosts.host import Elastic, Host, Place, State, order
 from ultima.v1.limits import HOSTS_MAX, LOCAL_RANKS_MAX
 
 Title = tuple[str, bytes]
@@ -36,6 +36,8 @@ class Registration:
     """The job's, which the rank's daemon has shown to know; empty if the job has none."""
     next_op_seq: int = 0
     """The op that the rank calls next, if it was in this job before."""
+    elastic: Elastic | None = None
+    """Of a job whose hosts come and go: then `rank` is only a place in the order of those that wait."""
 
     @property
     def title(self) -> Title:
@@ -46,6 +48,18 @@ class Registration:
     def account(self) -> str:
         """On whose quota it goes: the node's where callers are authenticated, else the address's; "" for this host."""
         return (self.host.node or self.source) if self.source else ""
+
+
+@dataclass(slots=True)
+class Forming:
+    """A job whose ranks are not all known."""
+
+    account: str
+    """Of the first rank that came."""
+    waiting: dict[int, Registration] = field(default_factory=dict)
+    gave_up: dict[int, float] = field(default_factory=dict)
+    """When ranks gave up waiting, on the loop's clock."""
+    conflict: str = ""
 
 
 @dataclass(slots=True)
@@ -72,6 +86,11 @@ class Record:
     vouched: Callable[[bytes], bool] | None = None
     """Whether who told of the job, if it did not form here, has shown that he knows a secret; None if he has shown
     nothing, and once a rank has shown the secret."""
+    elastic: Elastic | None = None
+    founders: tuple[Host, ...] = ()
+    """Of an elastic job: its hosts and free seats when it began."""
+    taken_at: dict[int, float] = field(default_factory=dict)
+    """When seats were given that nobody had before, on the loop's clock."""
 
     def is_of(self, secret: bytes) -> bool:
         """Whether it is the job of those who hold `secret`, or of those who hold none."""
@@ -111,6 +130,9 @@ def disagreement(new: Registration, waiting: Mapping[int, Registration]) -> str:
                 f"job {new.job!r}: world_size differs: rank {new.rank} says {new.world_size}, "
                 f"rank {rank} says {other.world_size}"
             )
+        if other.elastic != new.elastic:
+            here, there = (str(each or "fixed") for each in (new.elastic, other.elastic))
+            return f"job {new.job!r}: world differs: rank {new.rank} says {here}, rank {rank} says {there}"
         if difference := differing(new.options, other.options):
             name, here, there = difference
             return f"job {new.job!r}: {name} differs: rank {new.rank} says {here}, rank {rank} says {there}"

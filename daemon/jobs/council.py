@@ -15,9 +15,9 @@ import logging
 import math
 from dataclasses import asdict, dataclass, field
 
-from ultima.daemon.base.errors import Refused
+from ultima.daemon.base.errors import DeadlineExceeded, Refused
 from ultima.daemon.base.options import Options, check_change, check_job
-from ultima.daemon.base.ranges import OP_SEQ_MAX, STEP_OPS
+from ultima.daemon.base.ranges import OP_SEQ_MAX, STEP_OPS, UINT64_MAX
 from ultima.daemon.base.waiting import Changes
 from ultima.daemon.engine.epochs import EngineEpoch
 from ultima.daemon.engine.host_engine import HostEngine
@@ -26,7 +26,7 @@ from ultima.daemon.hosts.peers import Peers
 from ultima.daemon.jobs import epoch_words
 from ultima.daemon.jobs.decree import Here, Seat
 from ultima.daemon.jobs.epoch import Epoch, Member, Word
-from ultima.daemon.jobs.job import Job
+from ultima.daemon.jobs.job import Job, View
 from ultima.daemon.jobs.link import Link
 from ultima.daemon.jobs.returning import Note
 from ultima.daemon.jobs.watchers import Watchers
@@ -37,6 +37,7 @@ log = logging.getLogger("ultimad.council")
 TOLD_SECONDS = 1.0  # for the others to tell a host that comes back what holds
 MARGIN_SECONDS = 0.02  # ops of this time may still begin while a new epoch is agreed on
 HOLDS_SECONDS = 10 * MARGIN_SECONDS  # for those ops to be over where the job goes on
+BEGAN = "the job began"
 LOOK_SECONDS = 0.1  # between two looks at what the engine wishes, while ops go on
 
 
@@ -51,6 +52,9 @@ class _Room:
     """The op that it opened next when it began."""
     opened: bool
     hold: tuple[int, float] | None = None
+    leaving: bool = False
+    waits_from: int | None = None
+    """The op from which ops are held back as too few are in the job; None if they are not."""
     changes: list[dict[str, int]] = field(default_factory=list)
     """What callers want to become of options; where two contradict each other, first the later one's."""
     told: int = 0
@@ -161,7 +165,28 @@ class Council:
         """Returns when a host that comes back to a job is a member again, or nobody takes it in."""
         if job.membership is not None and job.membership.under_way:
             until = min(deadline, asyncio.get_running_loop().time() + TOLD_SECONDS)
+            if job.elastic:
+                until = deadline
             await self._changes.until(lambda: job.over or job not in self._rooms or self._is_in(job), until)
+            if job.elastic and not self._is_in(job):
+                raise DeadlineExceeded(f"job {job.name!r}: the hosts in it did not take this one in")
+
+    async def leave(self, job: Job, deadline: float) -> None:
+        """Returns when the others have agreed on a view without this host, or nobody else is there, or too late."""
+        room = self._rooms.get(job)
+        if room is None or room.epoch is None or len(room.epoch.members) < 2:
+            return
+        room.leaving = True
+        self._turn(room)
+        await self._changes.until(lambda: job.over or job not in self._rooms or not room.seat.member, deadline)
+
+    def view(self, job: Job) -> View | None:
+        """Who is in a job, as its trainers are to know it."""
+        epoch = self.epoch(job)
+        if epoch is None:
+            return None
+        ranks = tuple(sorted(m.slot for m in epoch.members))
+        return View(epoch.number, epoch.start, ranks, self._rooms[job].seat.why or BEGAN)
 
     def first_op(self, job: Job) -> int:
         """The op with which a host that comes back can begin: before that one the others do not know it."""
@@ -177,13 +202,22 @@ class Council:
         hosts, now = job.membership.hosts, asyncio.get_running_loop().time()
         me, settings = Member(job.own.index, job.incarnation), job.membership.options
         fresh = not job.membership.under_way or len(hosts) == 1
-        all_hosts = tuple(Member(host.index, host.incarnation) for host in hosts)
-        first = Epoch(0, job.generation, 0, all_hosts, frozenset(all_hosts), settings=settings) if fresh else None
+        all_hosts = tuple(Member(host.index, host.incarnation) for host in hosts if not host.vacant)
+        number = 1 if job.elastic else 0  # the engine knows of number 0 that it has all hosts
+        first = Epoch(number, job.generation, 0, all_hosts, frozenset(all_hosts), settings=settings) if fresh else None
         next_op = self._engine.epoch_wishes(job.number).next_op
         seat = Seat(me, first, job.generation, now, settings)
-        self._rooms[job] = _Room(job, seat, first, next_op, fresh, sample=(now, next_op))
-        if not fresh:
+        room = _Room(job, seat, None if job.elastic else first, next_op, fresh, sample=(now, next_op))
+        self._rooms[job] = room
+        if job.elastic:
+            self._wait(room, 0)
+        elif not fresh:
             self._engine.epoch_hold(job.number, 0, self._engine.now() + round(TOLD_SECONDS * 1e9))
+
+    def _wait(self, room: _Room, op: int) -> None:
+        """Holds ops back from `op` on until another view holds: they end INSUFFICIENT at their deadlines."""
+        room.waits_from = op
+        self._engine.epoch_hold(room.job.number, op, UINT64_MAX)
 
     def _turn(self, room: _Room) -> None:
         job, now = room.job, asyncio.get_running_loop().time()
@@ -212,6 +246,9 @@ class Council:
         number, seat = room.job.number, room.seat
         if seat.hold is None:
             return None
+        if room.waits_from is not None:
+            self._wait(room, min(seat.hold[0], room.waits_from))
+            return None
         until, word = self._engine.now() + round((seat.hold[1] - now) * 1e9), None
         self._engine.epoch_hold(number, seat.hold[0], until)
         if (next_op := self._engine.epoch_wishes(number).next_op) > seat.hold[0]:
@@ -239,6 +276,7 @@ class Council:
             margin=0 if partial else int(room.ops_per_second * MARGIN_SECONDS),
             round_trip=max(trips, default=0.0),
             opened=room.opened,
+            leaving=room.leaving,
             wishes=wishes.options,
             change=tuple(sorted(change.items())),
             stride=STEP_OPS if coded else 1,
@@ -257,10 +295,14 @@ class Council:
         if epoch is None or job.membership is None or job.own is None:
             return
         slots = [m.slot for m in epoch.members]
+        if job.elastic:
+            self._look_who_is_in(room, epoch)
         if job.own.index in slots:  # in its place may be an earlier life of this host: then it still takes part by that
             self._hand_over(job, epoch)
             self._put_in_force(job, epoch)
-        hosts = len(job.membership.hosts)
+        if job.elastic and room.waits_from is None:
+            self._engine.epoch_hold(job.number, OP_SEQ_MAX, 0)
+        hosts = job.membership.world_size if job.elastic else len(job.membership.hosts)
         if epoch.number and (before is not None or room.seat.member):
             why = room.seat.why or "this host is told what holds"
             text = (
@@ -272,13 +314,48 @@ class Council:
             log.info("view changed job=%s number=%d id=%016x text=%s", job.name, epoch.number, epoch.id, text)
         self._changes.notify()
 
+    def _look_who_is_in(self, room: _Room, epoch: Epoch) -> None:
+        """Has ops wait if the job has too few hosts, and tells trainers who is in."""
+        job, rules = room.job, room.job.elastic
+        assert rules is not None
+        apart = rules.split_waits and bool(epoch.line)
+        if not room.seat.member or apart or len(epoch.members) < rules.least:
+            self._wait(room, epoch.start if room.waits_from is None and room.seat.member else 0)
+        else:
+            room.waits_from = None
+        view = self.view(job)
+        told = {} if view is None else view._asdict()
+        for session in job.sessions.values():
+            session.trainer.see(told)
+        asyncio.get_running_loop().call_soon(self._let_go, room)
+
+    def _let_go(self, room: _Room) -> None:
+        """Of a host that left in good order the path is given up as soon as nothing of its last op is needed here: an
+        op that it did not call any more does not wait for it."""
+        job, epoch = room.job, room.epoch
+        if job.over or epoch is None or job.links is None or job not in self._rooms:
+            return
+        parting = [
+            (link, room.seat.words[m].next_op)
+            for link in job.links.values()
+            for m in [Member(link.host.index, link.host.incarnation)]
+            if link.up() and m not in epoch.members and m in room.seat.words and room.seat.words[m].leaving
+        ]
+        floor = self._engine.job_place(job.number).floor if parting else 0
+        for link, last in parting:
+            if floor >= last:
+                job.links.absent(link.host.index, "it left in good order")
+        if any(link.up() for link, _ in parting):
+            asyncio.get_running_loop().call_later(MARGIN_SECONDS / 2, self._let_go, room)
+
     def _hand_over(self, job: Job, epoch: Epoch) -> None:
         assert job.membership is not None
         if epoch.number == 0:
             self._engine.epoch_hold(job.number, OP_SEQ_MAX, 0)  # the engine knows this one by itself
             return
         members, owners = epoch_words.mask(epoch.members), epoch_words.mask(epoch.owners)
-        settings, world = epoch.settings.seeded(job.generation), job.membership.world_size
+        world = len(epoch.members) if job.elastic else job.membership.world_size
+        settings = epoch.settings.seeded(job.generation)
         values = (epoch.number, epoch.id, epoch.start, members, owners, epoch.options, world, settings)
         self._engine.epoch(job.number, EngineEpoch(*values))
 

@@ -241,7 +241,7 @@ class Fellows:
         the first watch stood, which nobody noticed then."""
         for job in list(self._jobs.values()):
             hosts = job.hosts()
-            if not job.ready or job.membership is None or self._peers is None:
+            if not job.ready or job.membership is None or self._peers is None or job.elastic:
                 continue
             if hosts[0][0].place == place:
                 request = peer_pb2.RestoreRequest(
@@ -319,7 +319,7 @@ class Fellows:
         for job in self._jobs.values():
             if job.links is not None and job.own is not None:
                 own.add(job.own.place)
-                places |= {link.host.place for link in job.links.values()}
+                places |= {link.host.place for link in job.links.values() if not link.host.vacant}
                 answered |= {link.host.place for link in job.links.values() if link.up()}
         places = {place for place in places if place.node not in self._withdrawn}
         self._peers.watch(set() if self._closing else places - own, answered)

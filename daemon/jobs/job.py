@@ -11,12 +11,13 @@ import asyncio
 import hmac
 import time
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ultima.daemon.base.errors import AlreadyExists, FailedPrecondition, PermissionDenied, Refused
 from ultima.daemon.base.options import DEFAULTS, InForce, Options
 from ultima.daemon.engine.engine import JobConfig
 from ultima.daemon.engine.host_engine import HostEngine, HostSnapshot
-from ultima.daemon.hosts.host import Host, Membership, Place, State, fresh_number
+from ultima.daemon.hosts.host import Elastic, Host, Membership, Place, State, fresh_number
 from ultima.daemon.hosts.registration import Title, check_options
 from ultima.daemon.jobs.links import Links
 from ultima.daemon.jobs.readiness import Readiness
@@ -47,6 +48,18 @@ class JoinSpec:
     """Of the job; empty if it has none."""
     next_op_seq: int | None = None
     """Of a rank that comes back because its daemon was told to stop: the op that it calls next."""
+    elastic: Elastic | None = None
+    """Hosts of the job come and go; world_size is the number of its seats, and `rank` of no meaning."""
+
+
+class View(NamedTuple):
+    """Who is in a job whose hosts come and go, as its trainers are told."""
+
+    number: int
+    start: int
+    """The op from which it holds."""
+    ranks: tuple[int, ...]
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +75,9 @@ class Joined:
     lanes: int
     portions: int
     """Into which a large op is split."""
+    rank: int = 0
+    view: View | None = None
+    """Where hosts come and go."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +219,9 @@ class Job:
 
     def check_place(self, spec: JoinSpec) -> None:
         """Raises AlreadyExists or FailedPrecondition unless the rank has a free place here that it can take."""
+        if self.elastic or spec.elastic:
+            self._check_seat(spec)
+            return
         if spec.rank in self.joining or spec.rank in self.sessions:
             raise AlreadyExists(
                 f"rank = {spec.rank}: already runs in job {self.name!r} on this host; do two processes have this rank?"
@@ -218,6 +237,18 @@ class Job:
             host = next((h for h in self.membership.hosts if spec.rank in h.ranks), self.own)
             raise AlreadyExists(f"rank = {spec.rank}: has its place in job {self.name!r} on {host.name}")
         check_options(self.name, spec.rank, spec.options, self.membership.options)
+
+    @property
+    def elastic(self) -> Elastic | None:
+        """Its rules, if hosts come and go."""
+        known = [each.spec.elastic for each in self.joining.values()]
+        return self.membership.elastic if self.membership is not None else next(iter(known), None)
+
+    def _check_seat(self, spec: JoinSpec) -> None:
+        """Raises AlreadyExists, as a host has one seat in a job whose hosts come and go."""
+        if not self.empty:
+            what = "one rank on each host" if self.elastic and spec.elastic else "the same world on all ranks"
+            raise AlreadyExists(f"job {self.name!r}: a rank of it is on this host: allowed: {what}")
 
     def quarantine_s(self, index: int) -> float:
         """Seconds for which no path to a host is made yet, because its packets broke the protocol; 0 for none."""

@@ -71,11 +71,13 @@ class Links:
         on_change: Callable[[], None],
         secret: bytes = b"",
         sealing: Sealing | None = None,
+        elastic: bool = False,
     ) -> None:
         """`number` is the engine's number of the job; `others` are its other hosts by index; `secret` is the job's.
 
-        `sealing`: packets are sealed, on all paths.
+        `sealing`: packets are sealed, on all paths. `elastic`: the place of a host that is gone may be another one's.
         """
+        self._elastic = elastic
         self._engine, self._call, self._job, self._number = engine, call, job, number
         self._generation, self.own = generation, own
         self._on_change, self._secret, self._sealing = on_change, secret, sealing
@@ -109,6 +111,8 @@ class Links:
         for index, link in self._links.items():
             if index in absent:
                 link.state = State.ABSENT
+                if self._elastic:
+                    continue  # who takes the seat calls
             if rejoin or self._offers(link):
                 self.call(link, give_up=rejoin)
 
@@ -233,7 +237,8 @@ class Links:
     def check_node(self, caller: Host) -> None:
         """Raises PermissionDenied if another node calls than the one that has the host's place."""
         link = self._links.get(caller.index)
-        if link is not None and link.host.node != caller.node:
+        taken = link is not None and not (self._elastic and not link.up())
+        if link is not None and taken and link.host.node != caller.node:
             raise PermissionDenied(
                 f"job {self._job!r}: caller.index = {caller.index}: is the place of node {link.host.node!r}, the call "
                 f"comes from node {caller.node!r}"

@@ -28,11 +28,12 @@ from ultima.daemon.hosts.distance import exchange
 from ultima.daemon.hosts.host import Host, Membership, Place, State
 from ultima.daemon.hosts.meeting import ALONE, ALONE_ADDRESS
 from ultima.daemon.hosts.peers import Peers
-from ultima.daemon.hosts.registration import Registration, Title
+from ultima.daemon.hosts.registration import Title
 from ultima.daemon.jobs.fellows import Fellows
 from ultima.daemon.jobs.forming import herald
 from ultima.daemon.jobs.job import Job, Joined, Joiner, JoinSpec, Session, engine_config
 from ultima.daemon.jobs.links import Links
+from ultima.daemon.jobs.registering import registration, request
 from ultima.daemon.jobs.returning import first_op_seq, next_op_seq_of
 from ultima.daemon.jobs.watchers import Watchers
 from ultima.daemon.observe.late import LateHosts
@@ -156,7 +157,9 @@ class JobTable:
         )
         try:
             if job.membership is None:
-                self._form(job, await self._register(job, spec, deadline), spec.rank)
+                told = await self._register(job, spec, deadline)
+                spec = self._seated(job, spec, told)
+                self._form(job, told, spec.rank)
             await self._connected(job, deadline)
             await self.fellows.council.admitted(job, deadline)
             session, next_op_seq = self._add_session(job, trainer, spec.rank)
@@ -172,7 +175,9 @@ class JobTable:
             bucket, options = job.membership.bucket_bytes_max, job.in_force.options
             member = job.membership
             lanes, parts = member.lanes, member.portions
-            return Joined(job.hosts(), job.own.index, next_op_seq, session, bucket, options, lanes, parts)
+            first = job.hosts(), job.own.index, next_op_seq, session
+            view = self.fellows.council.view(job) if job.elastic else None
+            return Joined(*first, bucket, options, lanes, parts, spec.rank, view)
         except BaseException:
             if trainer in self._at:
                 self._drop_session(job, spec.rank, in_good_order=False)
@@ -184,6 +189,23 @@ class JobTable:
             del job.joining[spec.rank]
             self._dissolve_if_empty(job)
             self._changes.notify()
+
+    @staticmethod
+    def _seated(job: Job, spec: JoinSpec, told: Membership) -> JoinSpec:
+        """What a rank asked for, with the seat that it has got where hosts come and go."""
+        own = next((host for host in told.hosts if host.incarnation == job.incarnation), None)
+        if told.elastic is None or own is None:
+            return spec
+        joiner = job.joining.pop(spec.rank)
+        seated = replace(spec, rank=own.index)
+        job.joining[own.index] = replace(joiner, spec=seated)
+        return seated
+
+    async def drain(self, trainer_ticket: str, session: int, deadline: float) -> None:
+        """Before a rank leaves a job whose hosts come and go: until the others have agreed on a view without it."""
+        for trainer, (job, rank) in list(self._at.items()):
+            if trainer.ticket == trainer_ticket and job.sessions[rank].number == session and job.elastic:
+                await self.fellows.council.leave(job, deadline)
 
     async def _admit(self, trainer: Trainer, spec: JoinSpec, deadline: float) -> Job:
         """The life of the job on this host in which the rank has its place; it is noted there as joining."""
@@ -200,7 +222,8 @@ class JobTable:
                 self._jobs[job.title] = job
             if not job.empty:
                 check_join(job.name, job.uid, trainer.uid)
-            if spec.rank in job.left or (job.empty and job.uid != trainer.uid):
+            anew = job.uid != trainer.uid or (spec.elastic is not None and job.membership is not None)
+            if spec.rank in job.left or (job.empty and anew):
                 await self._life_over(job, spec.rank, deadline)
                 continue
             job.check_place(spec)
@@ -237,24 +260,12 @@ class JobTable:
         )
         left = self._left.get(job.title, 0)
         if spec.rendezvous is None:
-            who = (spec.rank, spec.world_size, host, spec.bucket_bytes_max, left, spec.options)
-            new = Registration(job.name, *who, uid=job.uid, secret=spec.secret, next_op_seq=spec.next_op_seq or 0)
             try:
-                return await self._coordinator.register(new, deadline)
+                return await self._coordinator.register(registration(job, spec, host, left), deadline)
             except DeadlineExceeded as error:
                 raise error if self._grpc_port else DeadlineExceeded(f"{error}; {ALONE}") from None
-        request = peer_pb2.RegisterRequest(
-            job=job.name,
-            world_size=spec.world_size,
-            host=host.to_proto(),
-            bucket_bytes_max=spec.bucket_bytes_max,
-            left_generation=left,
-            options=spec.options.to_proto(),
-            uid=job.uid,
-            next_op_seq=spec.next_op_seq or 0,
-        )
         assert self._peers is not None
-        return await self._peers.register(spec.rendezvous, request, spec.secret, deadline)
+        return await self._peers.register(spec.rendezvous, request(job, spec, host, left), spec.secret, deadline)
 
     def _form(self, job: Job, membership: Membership, rank: int) -> None:
         """Takes the membership that a registration brought; only the first one of a life counts."""
@@ -315,6 +326,7 @@ class JobTable:
             lambda: self._links_changed(job),
             job.secret,
             Sealing(self._engine.suite(cipher), job.name, job.generation, seconds=fresh) if self._node else None,
+            elastic=membership.elastic is not None,
         )
         log.info(
             "job begins job=%s uid=%d generation=%d host=%d hosts=%d ranks=%s under_way=%s",
@@ -323,7 +335,8 @@ class JobTable:
         )
         self.recorder.life_begins(job.record, job.life())
         absent = {h.index for h, s in zip(membership.hosts, membership.states, strict=True) if s is State.ABSENT}
-        job.links.begin(membership.under_way, absent - {own.index} if membership.under_way else set())
+        begun = membership.under_way or membership.elastic is not None
+        job.links.begin(membership.under_way, absent - {own.index} if begun else set())
         if membership.under_way and any(joiner.spec.next_op_seq is not None for joiner in job.joining.values()):
             for index in absent - {own.index}:
                 self.fellows.returning.expected(job, job.links[index], self._config.limits.drain_window_seconds)
@@ -360,7 +373,7 @@ class JobTable:
         del self._at[session.trainer]
         self._engine.session_remove(session.number)
         self._budget.give_back_job(job.account, session.trainer.size)
-        if in_good_order:
+        if in_good_order and not job.elastic:
             job.left.add(rank)
         log.info(
             "rank %s job=%s rank=%d session=%d pid=%d",
@@ -470,7 +483,7 @@ class JobTable:
             self.recorder.host_is(job.record, link.host, link.state, link.why)
         if not job.ready and job.links is not None and job.membership is not None:
             lost = [link for link in job.links.values() if link.state is State.ABSENT]
-            if lost and not job.membership.under_way:
+            if lost and not job.membership.under_way and not job.elastic:
                 why = "; ".join(f"{link.host.name}: {link.why}" for link in lost)
                 job.failed = Unavailable(f"job {job.name!r}: cannot begin: {why}")
             elif job.links.settled():

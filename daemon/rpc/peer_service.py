@@ -87,6 +87,7 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
             source=address_of_peer(context.peer()),
             uid=request.uid,
             next_op_seq=whole("next_op_seq", request.next_op_seq, 0, OP_SEQ_MAX),
+            elastic=membership.elastic(request.least, request.split_waits, request.world_size, options),
         )
         deadline = inner_deadline(context, self._limits.join_seconds)
         secret = await self._jobs.fellows.check_secret(request, host, deadline)

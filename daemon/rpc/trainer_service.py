@@ -11,7 +11,7 @@ from ultima.daemon.base.errors import FailedPrecondition, InvalidArgument, Resou
 from ultima.daemon.base.options import check_job, from_proto
 from ultima.daemon.base.ranges import OP_SEQ_MAX, whole
 from ultima.daemon.hosts.meeting import Meeting, Where
-from ultima.daemon.hosts.membership import job_name
+from ultima.daemon.hosts.membership import elastic, job_name
 from ultima.daemon.jobs.job import JoinSpec
 from ultima.daemon.jobs.table import JobTable
 from ultima.daemon.trainers.attach import AttachServer
@@ -19,6 +19,7 @@ from ultima.v1 import trainer_pb2, trainer_pb2_grpc
 from ultima.v1.limits import WORLD_SIZE_MAX
 from ultima.v1.secrets import SECRET_BYTES
 
+DRAIN_MS_MAX = 600_000
 ANSWER_SECONDS = 0.5  # kept back from the caller's time, so that the answer arrives while it still waits
 
 
@@ -66,6 +67,7 @@ def checked(request: trainer_pb2.JoinJobRequest, limits: Limits, where: Where, a
         options=options,
         secret=request.secret,
         next_op_seq=request.next_op_seq if request.HasField("next_op_seq") else None,
+        elastic=elastic(request.least, request.split_waits, request.world_size, options),
     )
 
 
@@ -100,11 +102,15 @@ class TrainerService(trainer_pb2_grpc.TrainerServiceServicer):
             options=joined.options.to_proto(),
             lanes=joined.lanes,
             portions=joined.portions,
+            rank=joined.rank,
+            view=trainer_pb2.View(**joined.view._asdict()) if joined.view else None,
         )
 
     @translated
     async def LeaveJob(self, request: trainer_pb2.LeaveJobRequest, context: Any) -> trainer_pb2.LeaveJobResponse:
         """See trainer.proto."""
+        drain_s = whole("drain_ms", request.drain_ms, 0, DRAIN_MS_MAX) / 1e3
+        await self._jobs.drain(request.ticket, request.session, inner_deadline(context, drain_s))
         self._attach.release(self._jobs.leave(request.ticket, request.session))
         return trainer_pb2.LeaveJobResponse()
 

@@ -49,7 +49,7 @@ import socket
 import struct
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -112,6 +112,11 @@ class Trainer:
             self.told.add(text)
             with contextlib.suppress(OSError):
                 self.connection.send(json.dumps({"note": name, "text": text}).encode(), socket.MSG_DONTWAIT)
+
+    def see(self, view: Mapping[str, object]) -> None:
+        """Says who is in its job from now on. Its receipts say the same, if it does not listen."""
+        with contextlib.suppress(OSError):
+            self.connection.send(json.dumps({"view": view}).encode(), socket.MSG_DONTWAIT)
 
     def part(self, back_within_s: float) -> None:
         """Says that the daemon goes, and for how long it is to be waited for: the last word before it hangs up."""

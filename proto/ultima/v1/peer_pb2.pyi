@@ -38,6 +38,8 @@ class RegisterRequest(google.protobuf.message.Message):
     PROOF_FIELD_NUMBER: builtins.int
     UID_FIELD_NUMBER: builtins.int
     NEXT_OP_SEQ_FIELD_NUMBER: builtins.int
+    LEAST_FIELD_NUMBER: builtins.int
+    SPLIT_WAITS_FIELD_NUMBER: builtins.int
     job: builtins.str
     world_size: builtins.int
     bucket_bytes_max: builtins.int
@@ -54,6 +56,9 @@ class RegisterRequest(google.protobuf.message.Message):
     """The op that the rank calls next, if it has called ops of this job before: a job that all its daemons have forgotten
     goes on with the highest of these numbers.
     """
+    least: builtins.int
+    """As in JoinJobRequest. `host.ranks` holds 0 then, whatever seat the host is given."""
+    split_waits: builtins.bool
     @property
     def host(self) -> ultima.v1.types_pb2.Host:
         """The calling host; `index` is not set yet, `ranks` holds the one rank for which this call speaks. An empty `address`
@@ -78,10 +83,12 @@ class RegisterRequest(google.protobuf.message.Message):
         proof: ultima.v1.types_pb2.JobProof | None = ...,
         uid: builtins.int = ...,
         next_op_seq: builtins.int = ...,
+        least: builtins.int = ...,
+        split_waits: builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["host", b"host", "options", b"options", "proof", b"proof"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["bucket_bytes_max", b"bucket_bytes_max", "host", b"host", "job", b"job", "left_generation", b"left_generation", "next_op_seq", b"next_op_seq", "options", b"options", "proof", b"proof", "uid", b"uid", "world_size", b"world_size"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["bucket_bytes_max", b"bucket_bytes_max", "host", b"host", "job", b"job", "least", b"least", "left_generation", b"left_generation", "next_op_seq", b"next_op_seq", "options", b"options", "proof", b"proof", "split_waits", b"split_waits", "uid", b"uid", "world_size", b"world_size"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___RegisterRequest: typing_extensions.TypeAlias = RegisterRequest
@@ -99,6 +106,8 @@ class RegisterResponse(google.protobuf.message.Message):
     LANES_FIELD_NUMBER: builtins.int
     PROOF_FIELD_NUMBER: builtins.int
     PORTIONS_FIELD_NUMBER: builtins.int
+    LEAST_FIELD_NUMBER: builtins.int
+    SPLIT_WAITS_FIELD_NUMBER: builtins.int
     generation: builtins.int
     """Number of the job's life, random and never 0: it changes when all ranks have left and the name is used again."""
     bucket_bytes_max: builtins.int
@@ -112,6 +121,11 @@ class RegisterResponse(google.protobuf.message.Message):
     """Lanes of the job, settled when it was formed: at most the least number that any host had."""
     portions: builtins.int
     """Into how many portions the ranks split a large op: 1, or as many as lanes. 0 stands for 1."""
+    least: builtins.int
+    """As in RegisterRequest. Above 0: `hosts` has a host for each seat; one with incarnation 0 is a free seat, which has
+    nothing but its index, its rank and the job's packet_bytes.
+    """
+    split_waits: builtins.bool
     @property
     def hosts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[ultima.v1.types_pb2.Host]:
         """An empty `address` stands for the one under which the caller reached the coordinator."""
@@ -134,10 +148,12 @@ class RegisterResponse(google.protobuf.message.Message):
         lanes: builtins.int = ...,
         proof: ultima.v1.types_pb2.JobProof | None = ...,
         portions: builtins.int = ...,
+        least: builtins.int = ...,
+        split_waits: builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["options", b"options", "proof", b"proof"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["bucket_bytes_max", b"bucket_bytes_max", "generation", b"generation", "hosts", b"hosts", "lanes", b"lanes", "next_op_seq", b"next_op_seq", "options", b"options", "portions", b"portions", "proof", b"proof", "under_way", b"under_way"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["bucket_bytes_max", b"bucket_bytes_max", "generation", b"generation", "hosts", b"hosts", "lanes", b"lanes", "least", b"least", "next_op_seq", b"next_op_seq", "options", b"options", "portions", b"portions", "proof", b"proof", "split_waits", b"split_waits", "under_way", b"under_way"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___RegisterResponse: typing_extensions.TypeAlias = RegisterResponse

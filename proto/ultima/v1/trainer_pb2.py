@@ -26,7 +26,7 @@ _sym_db = _symbol_database.Default()
 from ultima.v1 import types_pb2 as ultima_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17ultima/v1/trainer.proto\x12\tultima.v1\x1a\x15ultima/v1/types.proto\"\x91\x02\n\x0eJoinJobRequest\x12\x0e\n\x06ticket\x18\x01 \x01(\t\x12\x0b\n\x03job\x18\x02 \x01(\t\x12\x0c\n\x04rank\x18\x03 \x01(\x05\x12\x12\n\nworld_size\x18\x04 \x01(\x05\x12\x12\n\nrendezvous\x18\x05 \x01(\t\x12\x16\n\x0erank_addresses\x18\x06 \x03(\t\x12\x18\n\x10\x62ucket_bytes_max\x18\x07 \x01(\x03\x12\x18\n\x10rate_bytes_per_s\x18\x08 \x01(\x03\x12&\n\x07options\x18\t \x01(\x0b\x32\x15.ultima.v1.JobOptions\x12\x0e\n\x06secret\x18\n \x01(\x0c\x12\x18\n\x0bnext_op_seq\x18\x0b \x01(\x03H\x00\x88\x01\x01\x42\x0e\n\x0c_next_op_seq\"\xce\x01\n\x0fJoinJobResponse\x12\x1e\n\x05hosts\x18\x01 \x03(\x0b\x32\x0f.ultima.v1.Host\x12\x12\n\nhost_index\x18\x02 \x01(\x05\x12\x13\n\x0bnext_op_seq\x18\x03 \x01(\x03\x12\x0f\n\x07session\x18\x04 \x01(\x05\x12\x18\n\x10\x62ucket_bytes_max\x18\x05 \x01(\x03\x12&\n\x07options\x18\x06 \x01(\x0b\x32\x15.ultima.v1.JobOptions\x12\r\n\x05lanes\x18\x07 \x01(\x05\x12\x10\n\x08portions\x18\x08 \x01(\x05\"2\n\x0fLeaveJobRequest\x12\x0f\n\x07session\x18\x01 \x01(\x05\x12\x0e\n\x06ticket\x18\x02 \x01(\t\"\x12\n\x10LeaveJobResponse2\x97\x01\n\x0eTrainerService\x12@\n\x07JoinJob\x12\x19.ultima.v1.JoinJobRequest\x1a\x1a.ultima.v1.JoinJobResponse\x12\x43\n\x08LeaveJob\x12\x1a.ultima.v1.LeaveJobRequest\x1a\x1b.ultima.v1.LeaveJobResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17ultima/v1/trainer.proto\x12\tultima.v1\x1a\x15ultima/v1/types.proto\"\xb5\x02\n\x0eJoinJobRequest\x12\x0e\n\x06ticket\x18\x01 \x01(\t\x12\x0b\n\x03job\x18\x02 \x01(\t\x12\x0c\n\x04rank\x18\x03 \x01(\x05\x12\x12\n\nworld_size\x18\x04 \x01(\x05\x12\x12\n\nrendezvous\x18\x05 \x01(\t\x12\x16\n\x0erank_addresses\x18\x06 \x03(\t\x12\x18\n\x10\x62ucket_bytes_max\x18\x07 \x01(\x03\x12\x18\n\x10rate_bytes_per_s\x18\x08 \x01(\x03\x12&\n\x07options\x18\t \x01(\x0b\x32\x15.ultima.v1.JobOptions\x12\x0e\n\x06secret\x18\n \x01(\x0c\x12\x18\n\x0bnext_op_seq\x18\x0b \x01(\x03H\x00\x88\x01\x01\x12\r\n\x05least\x18\x0c \x01(\x05\x12\x13\n\x0bsplit_waits\x18\r \x01(\x08\x42\x0e\n\x0c_next_op_seq\"\xfb\x01\n\x0fJoinJobResponse\x12\x1e\n\x05hosts\x18\x01 \x03(\x0b\x32\x0f.ultima.v1.Host\x12\x12\n\nhost_index\x18\x02 \x01(\x05\x12\x13\n\x0bnext_op_seq\x18\x03 \x01(\x03\x12\x0f\n\x07session\x18\x04 \x01(\x05\x12\x18\n\x10\x62ucket_bytes_max\x18\x05 \x01(\x03\x12&\n\x07options\x18\x06 \x01(\x0b\x32\x15.ultima.v1.JobOptions\x12\r\n\x05lanes\x18\x07 \x01(\x05\x12\x10\n\x08portions\x18\x08 \x01(\x05\x12\x0c\n\x04rank\x18\t \x01(\x05\x12\x1d\n\x04view\x18\n \x01(\x0b\x32\x0f.ultima.v1.View\"A\n\x04View\x12\x0e\n\x06number\x18\x01 \x01(\x03\x12\r\n\x05start\x18\x02 \x01(\x03\x12\r\n\x05ranks\x18\x03 \x03(\x05\x12\x0b\n\x03why\x18\x04 \x01(\t\"D\n\x0fLeaveJobRequest\x12\x0f\n\x07session\x18\x01 \x01(\x05\x12\x0e\n\x06ticket\x18\x02 \x01(\t\x12\x10\n\x08\x64rain_ms\x18\x03 \x01(\x05\"\x12\n\x10LeaveJobResponse2\x97\x01\n\x0eTrainerService\x12@\n\x07JoinJob\x12\x19.ultima.v1.JoinJobRequest\x1a\x1a.ultima.v1.JoinJobResponse\x12\x43\n\x08LeaveJob\x12\x1a.ultima.v1.LeaveJobRequest\x1a\x1b.ultima.v1.LeaveJobResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,13 +34,15 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'ultima.v1.trainer_pb2', _gl
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_JOINJOBREQUEST']._serialized_start=62
-  _globals['_JOINJOBREQUEST']._serialized_end=335
-  _globals['_JOINJOBRESPONSE']._serialized_start=338
-  _globals['_JOINJOBRESPONSE']._serialized_end=544
-  _globals['_LEAVEJOBREQUEST']._serialized_start=546
-  _globals['_LEAVEJOBREQUEST']._serialized_end=596
-  _globals['_LEAVEJOBRESPONSE']._serialized_start=598
-  _globals['_LEAVEJOBRESPONSE']._serialized_end=616
-  _globals['_TRAINERSERVICE']._serialized_start=619
-  _globals['_TRAINERSERVICE']._serialized_end=770
+  _globals['_JOINJOBREQUEST']._serialized_end=371
+  _globals['_JOINJOBRESPONSE']._serialized_start=374
+  _globals['_JOINJOBRESPONSE']._serialized_end=625
+  _globals['_VIEW']._serialized_start=627
+  _globals['_VIEW']._serialized_end=692
+  _globals['_LEAVEJOBREQUEST']._serialized_start=694
+  _globals['_LEAVEJOBREQUEST']._serialized_end=762
+  _globals['_LEAVEJOBRESPONSE']._serialized_start=764
+  _globals['_LEAVEJOBRESPONSE']._serialized_end=782
+  _globals['_TRAINERSERVICE']._serialized_start=785
+  _globals['_TRAINERSERVICE']._serialized_end=936
 # @@protoc_insertion_point(module_scope)

@@ -37,6 +37,8 @@ class JoinJobRequest(google.protobuf.message.Message):
     OPTIONS_FIELD_NUMBER: builtins.int
     SECRET_FIELD_NUMBER: builtins.int
     NEXT_OP_SEQ_FIELD_NUMBER: builtins.int
+    LEAST_FIELD_NUMBER: builtins.int
+    SPLIT_WAITS_FIELD_NUMBER: builtins.int
     ticket: builtins.str
     """A ticket from the attach socket; good for one call."""
     job: builtins.str
@@ -63,6 +65,14 @@ class JoinJobRequest(google.protobuf.message.Message):
     """Of a rank that comes back because its daemon was told to stop: the op that it calls next. It takes part in that op if
     the other ranks still wait for it there.
     """
+    least: builtins.int
+    """Above 0: hosts come and go while the job runs. world_size is the most ranks that it can have, up to 64, one on each
+    host, and `rank` is 0: the answer says it. With fewer ranks than this an op ends INSUFFICIENT at its deadline.
+    """
+    split_waits: builtins.bool
+    """With `least`: whether the smaller side of a cut network waits, with ops that end INSUFFICIENT, until it meets the
+    larger one; or goes on by itself.
+    """
     @property
     def rank_addresses(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Instead of a rendezvous: one "address:port" of a daemon per rank, in order of rank. Empty, or world_size entries."""
@@ -87,10 +97,12 @@ class JoinJobRequest(google.protobuf.message.Message):
         options: ultima.v1.types_pb2.JobOptions | None = ...,
         secret: builtins.bytes = ...,
         next_op_seq: builtins.int | None = ...,
+        least: builtins.int = ...,
+        split_waits: builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_next_op_seq", b"_next_op_seq", "next_op_seq", b"next_op_seq", "options", b"options"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_next_op_seq", b"_next_op_seq", "bucket_bytes_max", b"bucket_bytes_max", "job", b"job", "next_op_seq", b"next_op_seq", "options", b"options", "rank", b"rank", "rank_addresses", b"rank_addresses", "rate_bytes_per_s", b"rate_bytes_per_s", "rendezvous", b"rendezvous", "secret", b"secret", "ticket", b"ticket", "world_size", b"world_size"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_next_op_seq", b"_next_op_seq", "bucket_bytes_max", b"bucket_bytes_max", "job", b"job", "least", b"least", "next_op_seq", b"next_op_seq", "options", b"options", "rank", b"rank", "rank_addresses", b"rank_addresses", "rate_bytes_per_s", b"rate_bytes_per_s", "rendezvous", b"rendezvous", "secret", b"secret", "split_waits", b"split_waits", "ticket", b"ticket", "world_size", b"world_size"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__next_op_seq: typing_extensions.TypeAlias = typing.Literal["next_op_seq"]
     _WhichOneofArgType__next_op_seq: typing_extensions.TypeAlias = typing.Literal["_next_op_seq", b"_next_op_seq"]
@@ -110,6 +122,8 @@ class JoinJobResponse(google.protobuf.message.Message):
     OPTIONS_FIELD_NUMBER: builtins.int
     LANES_FIELD_NUMBER: builtins.int
     PORTIONS_FIELD_NUMBER: builtins.int
+    RANK_FIELD_NUMBER: builtins.int
+    VIEW_FIELD_NUMBER: builtins.int
     host_index: builtins.int
     """Index of the host that the caller is on."""
     next_op_seq: builtins.int
@@ -124,6 +138,8 @@ class JoinJobResponse(google.protobuf.message.Message):
     """Into how many portions the ranks split a large op: 1, or one for each lane. The first of them has a number that is a
     multiple of theirs, and next_op_seq is one too. 0 stands for 1.
     """
+    rank: builtins.int
+    """The caller's rank: the one that it asked for, or where hosts come and go, the seat that it was given."""
     @property
     def hosts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[ultima.v1.types_pb2.Host]:
         """All hosts of the job, in order of their index."""
@@ -131,6 +147,10 @@ class JoinJobResponse(google.protobuf.message.Message):
     @property
     def options(self) -> ultima.v1.types_pb2.JobOptions:
         """Options in force, every field set."""
+
+    @property
+    def view(self) -> Global___View:
+        """Where hosts come and go: who is in the job."""
 
     def __init__(
         self,
@@ -143,13 +163,46 @@ class JoinJobResponse(google.protobuf.message.Message):
         options: ultima.v1.types_pb2.JobOptions | None = ...,
         lanes: builtins.int = ...,
         portions: builtins.int = ...,
+        rank: builtins.int = ...,
+        view: Global___View | None = ...,
     ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["options", b"options"]
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["options", b"options", "view", b"view"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["bucket_bytes_max", b"bucket_bytes_max", "host_index", b"host_index", "hosts", b"hosts", "lanes", b"lanes", "next_op_seq", b"next_op_seq", "options", b"options", "portions", b"portions", "session", b"session"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["bucket_bytes_max", b"bucket_bytes_max", "host_index", b"host_index", "hosts", b"hosts", "lanes", b"lanes", "next_op_seq", b"next_op_seq", "options", b"options", "portions", b"portions", "rank", b"rank", "session", b"session", "view", b"view"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___JoinJobResponse: typing_extensions.TypeAlias = JoinJobResponse
+
+@typing.final
+class View(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: builtins.int
+    START_FIELD_NUMBER: builtins.int
+    RANKS_FIELD_NUMBER: builtins.int
+    WHY_FIELD_NUMBER: builtins.int
+    number: builtins.int
+    """It grows with each view."""
+    start: builtins.int
+    """The op from which it holds."""
+    why: builtins.str
+    """Why it came about, in words."""
+    @property
+    def ranks(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """Ascending."""
+
+    def __init__(
+        self,
+        *,
+        number: builtins.int = ...,
+        start: builtins.int = ...,
+        ranks: collections.abc.Iterable[builtins.int] | None = ...,
+        why: builtins.str = ...,
+    ) -> None: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["number", b"number", "ranks", b"ranks", "start", b"start", "why", b"why"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___View: typing_extensions.TypeAlias = View
 
 @typing.final
 class LeaveJobRequest(google.protobuf.message.Message):
@@ -157,16 +210,22 @@ class LeaveJobRequest(google.protobuf.message.Message):
 
     SESSION_FIELD_NUMBER: builtins.int
     TICKET_FIELD_NUMBER: builtins.int
+    DRAIN_MS_FIELD_NUMBER: builtins.int
     session: builtins.int
     """The session number that JoinJob returned, and the ticket that it was joined with."""
     ticket: builtins.str
+    drain_ms: builtins.int
+    """Where hosts come and go: for so long at most the other hosts are given to agree that this rank is in no further op;
+    0 for no time.
+    """
     def __init__(
         self,
         *,
         session: builtins.int = ...,
         ticket: builtins.str = ...,
+        drain_ms: builtins.int = ...,
     ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["session", b"session", "ticket", b"ticket"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["drain_ms", b"drain_ms", "session", b"session", "ticket", b"ticket"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___LeaveJobRequest: typing_extensions.TypeAlias = LeaveJobRequest

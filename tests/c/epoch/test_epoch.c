@@ -117,6 +117,21 @@ static void take__ranks_are_the_jobs_if_it_says_none(void)
     CHECK_EQ(e.newest.ranks_of[2], 3);
 }
 
+static void take__a_whole_result_may_be_of_the_members_alone(void)
+{
+    ut_epochs e = begin(0);
+    ut_epoch x = epoch(1, 0);
+    x.members = x.owners = 1u << 2 | 1u << 3;
+    x.world = e.whole.ranks_of[2] + e.whole.ranks_of[3];
+    CHECK_EQ(ut_epochs_take(&e, &x, 0), UT_OK);
+    CHECK_EQ(ut_epoch_at(&e, 0)->world, x.world);
+    ut_epoch y = x;
+    y.number++, y.world--;
+    CHECK_EQ(ut_epochs_take(&e, &y, 0), UT_ERR_ARGUMENT);
+    y.world = e.whole.world;
+    CHECK_EQ(ut_epochs_take(&e, &y, 0), UT_OK);
+}
+
 /* ---- what is refused ---- */
 
 static void take__order(void)
@@ -178,6 +193,10 @@ static void hold__until_its_time_or_the_next_epoch(void)
     CHECK_EQ(ut_epochs_take(&e, &refused, 0), UT_ERR_ARGUMENT);
     CHECK_EQ(ut_epochs_open_at(&e, 7), UT_NEVER);
     CHECK_EQ(ut_epochs_take(&e, &x, 0), UT_OK);
+    CHECK_EQ(ut_epochs_open_at(&e, 7), UT_NEVER); /* one without an end is only replaced: too few hosts are here */
+    ut_epochs_hold(&e, 7, 2000);
+    x = epoch(2, 11);
+    CHECK_EQ(ut_epochs_take(&e, &x, 0), UT_OK);
     CHECK_EQ(ut_epochs_open_at(&e, 7), 0);
     CHECK_EQ(ut_epochs_hold_ends(&e), 0); /* it is over, and what waits may be let go */
 }
@@ -189,6 +208,7 @@ int main(int argc, char **argv)
     RUN(init__all_own_and_options_name_themselves);
     RUN(take__holds_from_its_op_and_two_are_kept);
     RUN(take__ranks_are_the_jobs_if_it_says_none);
+    RUN(take__a_whole_result_may_be_of_the_members_alone);
     RUN(take__order);
     RUN(take__range);
     RUN(hold__until_its_time_or_the_next_epoch);

@@ -314,7 +314,7 @@ static void hold__an_epoch_ends_it_and_a_deadline_does_not_wait(void)
 {
     start(2);
     for (uint32_t h = 0; h < 2; h++)
-        CHECK_EQ(ut_engine_hold(hosts[h].engine, 0, 0, UT_NEVER), UT_OK);
+        CHECK_EQ(ut_engine_hold(hosts[h].engine, 0, 0, now + 1000 * UT_MS), UT_OK);
     submit(0, 0, UT_BOUNDED, 50 * UT_MS);
     run(now + 60 * UT_MS);
     ut_receipt r = receipt(0);

@@ -18,6 +18,15 @@ void ut_epochs_init(ut_epochs *e, const ut_epoch *first, const uint16_t most[UT_
     e->before = e->newest;
 }
 
+/* Ranks of the members. */
+static uint32_t ranks_of_members(const ut_epochs *e, const ut_epoch *given)
+{
+    uint32_t ranks = 0;
+    for (uint32_t h = 0; h < UT_HOSTS_MAX; h++)
+        ranks += given->members >> h & 1 ? e->whole.ranks_of[h] : 0;
+    return ranks;
+}
+
 /* It can be an epoch of the job. */
 static bool is_possible(const ut_epochs *e, const ut_epoch *given)
 {
@@ -28,8 +37,9 @@ static bool is_possible(const ut_epochs *e, const ut_epoch *given)
     for (unsigned i = 0; i < UT_EPOCH_OPTIONS; i++)
         if (given->option[i] > e->most[i])
             return false;
-    return given->number && given->owners && !(given->owners & ~given->members) &&
-           !(given->members & ~whole->members) && given->world == whole->world && ranks;
+    bool members = given->owners && !(given->owners & ~given->members) && !(given->members & ~whole->members);
+    return given->number && members && ranks &&
+           (given->world == whole->world || given->world == ranks_of_members(e, given));
 }
 
 void ut_epochs_keep_fixed(const ut_epochs *e, ut_epoch *given)
@@ -64,7 +74,8 @@ int ut_epochs_take(ut_epochs *e, const ut_epoch *given, uint64_t next_open)
     e->newest.from = from;
     ut_epochs_keep_fixed(e, &e->newest);
     memcpy(e->newest.ranks_of, e->whole.ranks_of, sizeof e->newest.ranks_of);
-    e->held_until = 0;
+    if (e->held_until != UT_NEVER)
+        e->held_until = 0;
     assert(e->before.number < e->newest.number);
     return UT_OK;
 }

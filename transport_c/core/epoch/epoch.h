@@ -29,8 +29,8 @@ typedef struct ut_epoch {
     uint64_t from;            /* op_seq from which it holds */
     uint64_t members, owners; /* masks of slots; owners are members that own a shard */
     uint16_t option[UT_EPOCH_OPTIONS];
-    ut_job_options options;         /* as people ask for them: ut_epochs_keep_fixed */
-    uint32_t world;                 /* ranks of the job */
+    ut_job_options options; /* as people ask for them: ut_epochs_keep_fixed */
+    uint32_t world;         /* ranks that a whole result has: of the job, or where hosts come and go, of the members */
     uint8_t ranks_of[UT_HOSTS_MAX]; /* on each host, member or not; all 0: as the job says */
 } ut_epoch;
 
@@ -47,7 +47,8 @@ typedef struct ut_epochs {
  * holds are not read. */
 void ut_epochs_init(ut_epochs *e, const ut_epoch *first, const uint16_t most[UT_EPOCH_OPTIONS]);
 /* Takes |given|, which holds from the next op on that opens here, |next_open|, if it is to hold from an earlier one. Of
- * the two that are kept the older one goes, or one under which no op can have been opened. It ends the hold.
+ * the two that are kept the older one goes, or one under which no op can have been opened. It ends a hold
+ * that has an end: one without is for a job with too few hosts, and only another hold takes its place.
  * UT_ERR_SEQUENCE, and nothing is changed: |given| is neither newer than the newest nor the newest again.
  * UT_ERR_ARGUMENT: it cannot be one of this job. */
 int ut_epochs_take(ut_epochs *e, const ut_epoch *given, uint64_t next_open);

@@ -110,12 +110,13 @@ int ut_engine_peer_ask(ut_engine *engine, uint32_t job, uint32_t host, ut_ns now
 int ut_engine_peer_await(ut_engine *engine, uint32_t job, uint32_t host, bool on, ut_ns now);
 /* This host goes itself: it opens no op of the job more. */
 int ut_engine_job_hold(ut_engine *engine, uint32_t job, ut_ns now);
-/* Ops from |epoch|->from on that are not open yet are opened under it; see ut_epochs_take. It ends a hold.
+/* Ops from |epoch|->from on that are not open yet are opened under it; see ut_epochs_take. It ends a hold that
+ * has an end.
  * UT_ERR_SEQUENCE, and nothing is changed: its number is not above the newest's, and it is not the newest again.
  * UT_ERR_ARGUMENT: a value is out of range. */
 int ut_engine_epoch(ut_engine *engine, uint32_t job, const ut_epoch *epoch, ut_ns now);
 /* Ops from |op_seq| on are not opened before |until|, but at their deadline; they wait where those wait that are four
- * ops ahead. It takes the place of an earlier hold, and the next epoch ends it. */
+ * ops ahead. It takes the place of an earlier hold, and the next epoch ends it, unless |until| is UT_NEVER. */
 int ut_engine_hold(ut_engine *engine, uint32_t job, uint64_t op_seq, ut_ns until);
 /* What an epoch needs to know of this host: the op_seq that it opens next, and what it would choose for each option. */
 int ut_engine_job_wishes(const ut_engine *engine, uint32_t job, uint64_t *ret_next_op,

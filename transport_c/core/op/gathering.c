@@ -48,8 +48,8 @@ static void record(ut_job *j, ut_op *op, uint32_t host, const ut_record *r, ut_n
 
 static uint32_t whole(const ut_job *j, const ut_op *op)
 {
-    (void)op;
-    return j->world;
+    (void)j;
+    return op->epoch.world;
 }
 
 int ut_gathering_lacks_nothing(const ut_job *j, ut_op *op, enum ut_sum_over over)

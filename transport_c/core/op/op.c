@@ -124,6 +124,8 @@ void ut_op_answer_late(ut_job *j, uint32_t session, const ut_submission *s, ut_n
     r.policy = UT_POLICY_NONE;
     r.weight_min = 1;
     r.full_mask = r.any_mask = ut_bit(j->config.self);
+    r.view = ut_epoch_at(&j->epochs, s->op_seq)->number;
+    r.members = ut_epoch_at(&j->epochs, s->op_seq)->members;
     r.peer[j->config.self].fresh = r.peer[j->config.self].late =
         (uint16_t)ut_bit(j->host->place_of(j->host->context, session));
     if (!failed && (s->mode == UT_RELIABLE || (s->flags & UT_SUBMIT_AGREE))) {

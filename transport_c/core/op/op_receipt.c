@@ -90,6 +90,8 @@ void ut_op_receipt(const ut_job *j, const ut_op *op, ut_ns now, ut_receipt *r)
     memset(r, 0, sizeof *r);
     r->op_seq = r->call_seq = op->seq;
     r->owners = op->plan.owners;
+    r->view = op->epoch.number;
+    r->members = op->epoch.members;
     r->portion = op->what.portion;
     j->gathering->account(j, op, r);
     r->error = op->account.error;

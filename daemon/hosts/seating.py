@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The part of the coordinator that is about jobs whose hosts come and go: how they begin, and who waits for a seat.
+
+Such a job begins when as many ranks are there as it needs, and nobody has come for a moment; or at once, with all that
+it can have. From then on each registration is answered with a seat, if one is free; else it waits, as a spare.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import replace
+from functools import partial
+
+from ultima.daemon.base.errors import DeadlineExceeded, FailedPrecondition
+from ultima.daemon.base.quota import Quota
+from ultima.daemon.base.waiting import Changes
+from ultima.daemon.hosts.host import Membership
+from ultima.daemon.hosts.registration import Forming, Record, Registration, Title, disagreement
+from ultima.daemon.hosts.seats import SETTLE_SECONDS, check_newcomer, free_seat, take_seat
+
+log = logging.getLogger("ultimad.rendezvous")
+
+
+class Seating:
+    """See the module; the rest is in `Coordinator`."""
+
+    _changes: Changes
+    _forming: dict[Title, Forming]
+    _quota_forming: Quota
+
+    def _admit(self, new: Registration, forming: Forming) -> None:
+        raise NotImplementedError
+
+    def _decided(self, new: Registration, forming: Forming) -> bool:
+        raise NotImplementedError
+
+    def _complete(self, title: Title, forming: Forming) -> None:
+        raise NotImplementedError
+
+    def _forms_no_more(self, title: Title) -> None:
+        raise NotImplementedError
+
+    def _is_there(self, job: str, record: Record) -> bool:
+        raise NotImplementedError
+
+    def _changed(self) -> None:
+        raise NotImplementedError
+
+    async def _wait_for_seats(self, new: Registration, deadline: float) -> None:
+        """Returns when the job has a record. Who differs from those that wait is refused alone."""
+        forming, clock = self._forming.get(new.title), asyncio.get_running_loop().time
+        if forming is not None:
+            self._admit(new, forming)
+        else:
+            self._quota_forming.take(new.account)
+            forming = self._forming[new.title] = Forming(new.account)
+        if conflict := disagreement(new, forming.waiting):
+            raise FailedPrecondition(conflict)
+        assert new.elastic is not None
+        least = new.elastic.least
+        for rank, other in list(forming.waiting.items()):
+            if other.host.place == new.host.place:  # what its former life registered is void
+                del forming.waiting[rank]
+        place = next(rank for rank in range(new.world_size + 1) if rank not in forming.waiting)
+        forming.waiting[place] = new = replace(new, rank=place, host=replace(new.host, ranks=(place,)))
+        self._changes.notify()
+        try:
+            while not self._decided(new, forming):
+                came = len(forming.waiting)
+                enough = came >= least
+                if came >= new.world_size:
+                    self._complete(new.title, forming)
+                    return
+                news = await self._changes.until(
+                    partial(self._has_news, new, forming, came),
+                    min(deadline, clock() + SETTLE_SECONDS) if enough else deadline,
+                )
+                if not news and not enough:
+                    text = f"{came} of the {least} ranks that it needs have joined"
+                    raise DeadlineExceeded(f"job {new.job!r}: {text}")
+                if not news:
+                    self._complete(new.title, forming)
+                    return
+            if forming.conflict:
+                raise FailedPrecondition(forming.conflict)
+        finally:
+            if forming.waiting.get(place) is new:
+                del forming.waiting[place]
+                self._changes.notify()
+            if not forming.waiting and self._forming.get(new.title) is forming:
+                self._forms_no_more(new.title)
+
+    def _has_news(self, new: Registration, forming: Forming, came: int) -> bool:
+        return self._decided(new, forming) or len(forming.waiting) != came
+
+    def _seat(self, new: Registration, record: Record) -> Membership | None:
+        before = list(record.hosts)
+        if new.elastic is None or record.elastic is None:
+            check_newcomer(new, record)
+        told = take_seat(new, record, asyncio.get_running_loop().time())
+        if before != record.hosts:
+            seat = next(host for host in record.hosts if host.incarnation == new.host.incarnation)
+            log.info("host comes job=%s host=%d address=%s", new.job, seat.index, seat.address)
+            self._changed()
+        return told
+
+    async def _wait_for_free_seat(self, new: Registration, record: Record, deadline: float) -> None:
+        """A spare: it waits until somebody leaves, and costs the others nothing."""
+        loop = asyncio.get_running_loop()
+
+        def free() -> bool:
+            return not self._is_there(new.job, record) or free_seat(record, new.host, loop.time()) is not None
+
+        while not await self._changes.until(free, min(deadline, loop.time() + SETTLE_SECONDS)):
+            if loop.time() >= deadline:
+                most = record.world_size
+                raise DeadlineExceeded(f"job {new.job!r}: has {most} of {most} ranks; this one waits as a spare")

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Seats of a job whose hosts come and go: how they are given, as values and rules.
+
+A job has as many seats as it may have ranks, and each host in it has one. A seat is free when nobody had it yet, or
+when its holder is gone. It may then be given again: data of the old holder cannot be taken for the new one's, as paths
+have fresh connection ids and ops name the view under which they run (daemon/jobs/epoch.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from ultima.daemon.base.errors import FailedPrecondition
+from ultima.daemon.hosts.host import Host, Membership, State, seat
+from ultima.daemon.hosts.registration import Record, Registration, check_options
+
+SETTLE_SECONDS = 1.0  # for which nobody came any more, before a job begins with fewer hosts than it has seats
+TAKEN_SECONDS = 60.0  # for a host to come up that was given a seat; the longest join of a daemon's default limits
+
+
+def seated(registrations: Iterable[Registration], most: int) -> list[Host]:
+    """The hosts of a job that begins, and its free seats."""
+    came = list(registrations)
+    packet = min(each.host.packet_bytes for each in came)
+    hosts = [replace(r.host, index=i, ranks=(i,), packet_bytes=packet) for i, r in enumerate(came)]
+    return [*hosts, *(seat(i, packet) for i in range(len(came), most))]
+
+
+def free_seat(record: Record, host: Host, now: float) -> int | None:
+    """The seat that a host gets which has none; None if all are taken. One life of a daemon follows another one."""
+    for known in record.hosts:
+        if not known.vacant and known.place == host.place:
+            return known.index
+    for index, state in enumerate(record.states):
+        slow = state is State.CONNECTING and now > record.taken_at.get(index, now) + TAKEN_SECONDS
+        if state is State.ABSENT or slow:
+            return index
+    return None
+
+
+def check_newcomer(new: Registration, record: Record) -> None:
+    """Raises FailedPrecondition unless a host fits a job that is under way."""
+    if record.elastic is None or new.elastic is None:
+        says, has = ("elastic", "fixed") if new.elastic else ("fixed", "elastic")
+        raise FailedPrecondition(
+            f"job {new.job!r}: world differs: this rank says {says}, the job that is under way began with {has}"
+        )
+    for name, here, there in (
+        ("most", new.world_size, record.world_size),
+        ("least", new.elastic.least, record.elastic.least),
+        ("split", new.elastic.split, record.elastic.split),
+    ):
+        if here != there:
+            raise FailedPrecondition(
+                f"job {new.job!r}: {name} differs: this rank says {here}, the job that is under way began with {there}"
+            )
+    check_options(new.job, new.rank, new.options, record.options)
+    for name, value, least in (
+        ("engine.lanes", len(new.host.ports), record.lanes),
+        ("engine.packet_bytes", new.host.packet_bytes, record.hosts[0].packet_bytes),
+    ):
+        if value < least:
+            raise FailedPrecondition(
+                f"job {new.job!r}: {name} = {value} on {new.host.address}: the job that is under way has {least}"
+            )
+
+
+def take_seat(new: Registration, record: Record, now: float) -> Membership | None:
+    """The membership as a host is to know it, which has a seat from now on; None if all seats are taken.
+
+    Who is there when the job begins is told of each other alone: all others are newcomers to them. Raises
+    FailedPrecondition.
+    """
+    founder = next((host for host in record.founders if host.incarnation == new.host.incarnation), None)
+    if founder is not None:
+        here = [State.ABSENT if host.vacant else State.CONNECTING for host in record.founders]
+        return _told(record, record.founders, here, under_way=False)
+    index = next((host.index for host in record.hosts if host.incarnation == new.host.incarnation), None)
+    if index is None:
+        check_newcomer(new, record)
+        index = free_seat(record, new.host, now)
+        if index is None:
+            return None
+        packet = record.hosts[index].packet_bytes
+        record.hosts[index] = replace(new.host, index=index, ranks=(index,), packet_bytes=packet)
+        record.states[index], record.taken_at[index] = State.CONNECTING, now
+    return _told(record, record.hosts, record.states, under_way=True)
+
+
+def _told(record: Record, hosts: Iterable[Host], states: Iterable[State], under_way: bool) -> Membership:
+    return Membership(
+        record.generation,
+        record.world_size,
+        record.bucket_bytes_max,
+        tuple(hosts),
+        tuple(states),
+        record.next_op_seq,
+        under_way,
+        record.options,
+        record.lanes,
+        record.portions,
+        record.elastic,
+    )

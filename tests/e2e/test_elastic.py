@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Real daemons whose hosts join, leave and die while the job runs. Sums prove who is in."""
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import ultima
+from tests.e2e.elastic import check, enter, enter_all, summed, whole_soon
+from tests.e2e.hosts import Hosts, everywhere, new_job_name
+from ultima import Status
+
+
+@pytest.mark.check
+def test_elastic__hosts_join_leave_and_die(daemons: Callable[[int], Hosts]) -> None:
+    """Seats are used again; each receipt names the view of its op, and that has just those whose gifts are in it."""
+    hosts, name = dict(enumerate(daemons(4))), new_job_name()
+    jobs = enter_all({0: hosts[0], 1: hosts[1]}, hosts[0], name, least=2, most=3)
+    try:
+        whole_soon(jobs)
+        assert jobs[0].view.world_size == 2 and not jobs[0].changed
+        jobs[2] = enter(hosts[2], hosts[0], name, least=2, most=3)
+        whole_soon(jobs)
+        assert jobs[0].changed and jobs[0].view.ranks == (0, 1, 2) and jobs[0].view.position == jobs[0].rank
+        left = jobs.pop(1)
+        left.leave()
+        whole_soon(jobs)
+        assert left.rank not in jobs[0].view.ranks
+        jobs[3] = enter(hosts[3], hosts[0], name, least=2, most=3)
+        whole_soon(jobs)
+        assert jobs[3].rank == left.rank, "the seat that was free"
+        hosts[2].kill()
+        jobs.pop(2).close()
+        whole_soon(jobs)
+        jobs[1] = enter(hosts[1], hosts[0], name, least=2, most=3)
+        whole_soon(jobs)
+        numbers = [job.view.number for job in jobs.values()]
+        assert len({*numbers}) == 1, numbers
+    finally:
+        for job in jobs.values():
+            job.close()
+
+
+@pytest.mark.check
+def test_elastic__too_few_are_insufficient_until_more_come(daemons: Callable[[int], Hosts]) -> None:
+    """Below `least` a call ends by its deadline with the rank's own value; it is no exception."""
+    hosts, name = dict(enumerate(daemons(3))), new_job_name()
+    jobs = enter_all({0: hosts[0], 1: hosts[1]}, hosts[0], name, least=2)
+    try:
+        whole_soon(jobs)
+        jobs.pop(1).leave()
+        began = time.monotonic()
+        for _ in range(3):
+            found = summed({0: jobs[0]}, deadline="300ms")
+            check({0: jobs[0]}, found)
+            assert found[0][0].status is Status.INSUFFICIENT, found[0][0]
+        assert time.monotonic() - began < 10
+        jobs[2] = enter(hosts[2], hosts[0], name, least=2)
+        whole_soon(jobs)
+    finally:
+        for job in jobs.values():
+            job.close()
+
+
+@pytest.mark.check
+def test_elastic__a_spare_waits_until_a_seat_is_free(daemons: Callable[[int], Hosts]) -> None:
+    hosts, name = dict(enumerate(daemons(3))), new_job_name()
+    jobs = enter_all({0: hosts[0], 1: hosts[1]}, hosts[0], name, most=2)
+    try:
+        with pytest.raises(ultima.JoinTimeout, match="has 2 of 2 ranks; this one waits as a spare"):
+            enter(hosts[2], hosts[0], name, most=2, timeout=1.5)
+
+        def play(_: int, role: str) -> None:
+            if role == "spare":
+                jobs[2] = enter(hosts[2], hosts[0], name, most=2)
+            else:
+                time.sleep(0.5)
+                jobs.pop(1).leave()
+
+        assert everywhere(["spare", "leaver"], play) == [None, None]
+        whole_soon(jobs)
+        assert jobs[0].view.ranks == (0, 1)
+    finally:
+        for job in jobs.values():
+            job.close()
+
+
+@pytest.mark.check
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"least": 2}, "least differs: this rank says 2, the job that is under way began with 1"),
+        ({"most": 5}, "most differs: this rank says 5, the job that is under way began with 8"),
+        ({"split": "wait"}, "split differs: this rank says wait, the job that is under way began with go on"),
+    ],
+)
+def test_elastic__who_has_other_rules_is_refused(four: Hosts, wrong: dict[str, object], said: str) -> None:
+    name = new_job_name()
+    with enter(four[0], four[0], name):
+        with pytest.raises(ultima.Desync, match=said):
+            enter(four[1], four[0], name, **wrong)
+        with pytest.raises(ultima.UltimaError, match="one rank on each host"):
+            enter(four[0], four[0], name, timeout=2)
+
+
+def test_elastic__what_needs_every_host_is_refused(four: Hosts) -> None:
+    with enter(four[0], four[0], new_job_name(), most=1) as job:
+        data = np.ones(4)
+        for call in (lambda: job.barrier(), lambda: job.broadcast(data), lambda: job.sync_model([data])):
+            with pytest.raises(ultima.Unsupported, match="only allreduce"):
+                call()
+        for wrong in ({"op": "max"}, {"mode": "reliable"}, {"agree": True}, {"wire": "int8"}):
+            with pytest.raises(ultima.InvalidArgument, match="where hosts come and go"):
+                job.allreduce(data, **wrong)
+
+
+def test_elastic__changes_tell_who_came_and_left(four: Hosts) -> None:
+    name = new_job_name()
+    jobs = enter_all({0: four[0], 1: four[1]}, four[0], name, most=2)
+    with jobs[0] as job:
+        whole_soon(jobs)
+        changes = job.changes(timeout="10s")
+        told = []
+
+        def play(_: int, role: str) -> None:
+            if role == "reader":
+                told.extend(next(changes) for _ in range(1))
+            else:
+                jobs[1].leave()
+
+        assert everywhere(["reader", "leaver"], play) == [None, None]
+        assert told[0].left == (jobs[1].rank,) and not told[0].came and "leaves" in told[0].why, told
