@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     )
     from ultima.base.receipt import Gift, Host, PeerReceipt, Receipt, StageEnd, Status, Trouble, Why
     from ultima.base.scalars import log_receipts
-    from ultima.base.view import Change, View
+    from ultima.base.views import Change, View
     from ultima.base.warning import UltimaWarning
     from ultima.local.account import OuterSummary, Round
     from ultima.local.outer import Nonfinite, Outer
@@ -116,7 +116,7 @@ _HOMES = {
     "ResourceExhausted TimedOut UltimaError Unsupported",
     "base.receipt": "Gift Host PeerReceipt Receipt StageEnd Status Trouble Why",
     "base.scalars": "log_receipts",
-    "base.view": "Change View",
+    "base.views": "Change View",
     "base.warning": "UltimaWarning",
     "local.account": "OuterSummary Round",
     "local.outer": "Nonfinite Outer",

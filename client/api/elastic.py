@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from ultima.api.connection import Connection
 from ultima.base.durations import Duration, duration_s
 from ultima.base.errors import InvalidArgument
-from ultima.base.view import Change, View
+from ultima.base.views import Change, View
 
 VIEWS_MAX = 256  # that are kept for `changes`, for a program that does not ask
 LOOK_S = 0.02  # between two looks of `changes`

@@ -33,7 +33,7 @@ from ultima.base.errors import (
     Unsupported,
 )
 from ultima.base.receipt import Host
-from ultima.base.view import View
+from ultima.base.views import View
 from ultima.session import rings
 from ultima.session.arena import Arena
 from ultima.session.attachment import Attachment

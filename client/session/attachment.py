@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ultima.base.receipt import Host, Receipt
-from ultima.base.view import View
+from ultima.base.views import View
 from ultima.session.arena import Arena
 from ultima.settings.config import Settings
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 
 from ultima.base.errors import DaemonError, DeadlineExceeded, JoinTimeout, UltimaError
 from ultima.base.receipt import Host
-from ultima.base.view import View, view_of
+from ultima.base.views import View, view_of
 from ultima.base.words import MODES
 from ultima.session.attachment import Attachment, Rings
 from ultima.session.notes import hear
