@@ -210,7 +210,8 @@ class Fellows:
             self._host_absent(job, news.host_index, "all its trainers have left or died")
         elif state is State.UP:
             link.leaving = not news.ranks
-            if link.state is State.ABSENT:
+            leaves = job.elastic is not None and link.leaving
+            if link.state is State.ABSENT and not leaves:
                 job.links.call(link, give_up=False)
             self._changes.notify()
 

@@ -264,6 +264,18 @@ class Job:
         rows.append((self.own, State.UP if self.ready else State.CONNECTING))
         return sorted(rows, key=lambda row: row[0].index)
 
+    def present(self) -> list[tuple[Host, State]]:
+        """The same without those who are gone, where hosts come and go: nobody waits for them."""
+        gone = State.ABSENT if self.elastic else None
+        return [(host, state) for host, state in self.hosts() if state is not gone]
+
+    @property
+    def world_size(self) -> int:
+        """Ranks of the job, where hosts come and go those that are there; 0 while it forms."""
+        if self.membership is None:
+            return 0
+        return len(self.present()) if self.elastic else self.membership.world_size
+
     def live(self) -> list[Host]:
         """The hosts that have ranks in the job now, as far as this one knows."""
         if self.links is None or self.own is None:

@@ -479,7 +479,7 @@ class JobTable:
         task.add_done_callback(self._tasks.discard)
 
     def _links_changed(self, job: Job) -> None:
-        for link in job.links.values() if job.links is not None else ():
+        for link in [link for link in job.links.values() if not link.host.vacant] if job.links is not None else ():
             self.recorder.host_is(job.record, link.host, link.state, link.why)
         if not job.ready and job.links is not None and job.membership is not None:
             lost = [link for link in job.links.values() if link.state is State.ABSENT]

@@ -165,15 +165,15 @@ class AdminService(OperatorCalls):
 
 def job_status(job: Job, engine: HostEngine, now: HostSnapshot) -> admin_pb2.JobStatus:
     """How a job fares on this host."""
-    membership = job.membership
+    membership, present = job.membership, job.present()
     status = admin_pb2.JobStatus(
         job=job.name,
         generation=job.generation,
-        world_size=membership.world_size if membership else 0,
+        world_size=job.world_size,
         host_index=job.own.index if job.own else 0,
         next_op_seq=now.next_op_seq(job.number) if membership else 0,
         bucket_bytes_max=membership.bucket_bytes_max if membership else 0,
-        hosts=[_host_status(job, host, state, now) for host, state in job.hosts()],
+        hosts=[_host_status(job, host, state, now) for host, state in present],
         ops_complete_count=job.stats.count[Status.COMPLETE],
         ops_partial_count=job.stats.count[Status.PARTIAL],
         ops_insufficient_count=job.stats.count[Status.INSUFFICIENT],

@@ -124,7 +124,7 @@ def of_job(job: Job, engine: HostEngine, jobs: JobTable) -> list[admin_pb2.Check
         remedy = "start the missing ranks, with the same MASTER_ADDR and WORLD_SIZE, or see their hosts' logs"
         return [check("forming", FAILURE, job.waiting_for, remedy, name)]
     checks = [_ailment(job, name)] if job.ailment else []
-    gone = [host for host, state in job.hosts() if state is State.ABSENT]
+    gone = [host for host, state in job.present() if state is State.ABSENT]
     for host in gone:
         why = job.links[host.index].why if job.links is not None and host.index in job.links else ""
         remedy = "see whether the host is up, and ultimad and the ranks on it run (`systemctl status ultimad` there)"

@@ -156,7 +156,7 @@ class View:
             waiting_for=job.waiting_for,
             forming=not job.ready,
             ailments=[job.ailment.text] if job.ailment else [],
-            gone=[_name(host, job.own) for host, state in job.hosts() if state is State.ABSENT],
+            gone=[_name(host, job.own) for host, state in job.present() if state is State.ABSENT],
             ops=ops,
             not_whole=not_whole,
             blamed=blamed,
@@ -175,7 +175,7 @@ class View:
             "name": job.name,
             "state": "running" if job.ready else "forming",
             "waiting_for": "" if job.ready else job.waiting_for,
-            "ranks": membership.world_size if membership else asked,
+            "ranks": job.world_size if membership else asked,
             "ops": [stats.count[s] for s in (Status.COMPLETE, Status.PARTIAL, Status.INSUFFICIENT, Status.FAILED)],
             "p50_us": stats.percentile_us(50),
             "p99_us": stats.percentile_us(99),
@@ -185,7 +185,7 @@ class View:
             "deadline_us": job.record.deadline_ns // 1000,
             "why": {"level": why.level, "text": why.text} if why is not None else None,
             "straggler": _straggler(job, latest),
-            "peers": [_peer(job, host, state, now) for host, state in job.hosts()],
+            "peers": [_peer(job, host, state, now) for host, state in job.present()],
         }
 
 

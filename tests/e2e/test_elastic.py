@@ -11,6 +11,7 @@ import ultima
 from tests.e2e.elastic import check, enter, enter_all, summed, whole_soon
 from tests.e2e.hosts import Hosts, everywhere, new_job_name
 from ultima import Status
+from ultima.admin.calls import get_status
 
 
 @pytest.mark.check
@@ -31,9 +32,13 @@ def test_elastic__hosts_join_leave_and_die(daemons: Callable[[int], Hosts]) -> N
         jobs[3] = enter(hosts[3], hosts[0], name, least=2, most=3)
         whole_soon(jobs)
         assert jobs[3].rank == left.rank, "the seat that was free"
+        (shown,) = get_status(str(hosts[0].socket), name).jobs
+        assert shown.world_size == 3 == len(shown.hosts), shown
         hosts[2].kill()
         jobs.pop(2).close()
         whole_soon(jobs)
+        (shown,) = get_status(str(hosts[0].socket), name).jobs
+        assert shown.world_size == 2 == len(shown.hosts), shown
         jobs[1] = enter(hosts[1], hosts[0], name, least=2, most=3)
         whole_soon(jobs)
         numbers = [job.view.number for job in jobs.values()]
