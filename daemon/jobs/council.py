@@ -37,7 +37,7 @@ log = logging.getLogger("ultimad.council")
 TOLD_SECONDS = 1.0  # for the others to tell a host that comes back what holds
 MARGIN_SECONDS = 0.02  # ops of this time may still begin while a new epoch is agreed on
 HOLDS_SECONDS = 10 * MARGIN_SECONDS  # for those ops to be over where the job goes on
-BEGAN = "the job began"
+BEGAN, CAME = "the job began", "this host is told what holds"
 LOOK_SECONDS = 0.1  # between two looks at what the engine wishes, while ops go on
 
 
@@ -186,7 +186,9 @@ class Council:
         if epoch is None:
             return None
         ranks = tuple(sorted(m.slot for m in epoch.members))
-        return View(epoch.number, epoch.start, ranks, self._rooms[job].seat.why or BEGAN)
+        return View(
+            epoch.number, epoch.start, ranks, self._rooms[job].seat.why or (BEGAN if epoch.number == 1 else CAME)
+        )
 
     def first_op(self, job: Job) -> int:
         """The op with which a host that comes back can begin: before that one the others do not know it."""

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Real daemons whose hosts join, leave and die while the job runs. Sums prove who is in."""
 
+import signal
 import time
 from collections.abc import Callable
 
@@ -8,8 +9,10 @@ import numpy as np
 import pytest
 
 import ultima
+from tests.daemon.trust.papers import Authority
 from tests.e2e.elastic import check, enter, enter_all, summed, whole_soon
 from tests.e2e.hosts import Hosts, everywhere, new_job_name
+from tests.e2e.test_secure import secure_hosts
 from ultima import Status
 from ultima.admin.calls import get_status
 
@@ -65,6 +68,39 @@ def test_elastic__too_few_are_insufficient_until_more_come(daemons: Callable[[in
         jobs[2] = enter(hosts[2], hosts[0], name, least=2)
         whole_soon(jobs)
     finally:
+        for job in jobs.values():
+            job.close()
+
+
+@pytest.mark.check
+@pytest.mark.parametrize("split", ["go on", "wait"])
+def test_elastic__a_host_that_stands_still_comes_back(daemons: Callable[[int], Hosts], split: str) -> None:
+    """To the others it is as cut off. When it goes on it meets a view without it, and is taken in again."""
+    hosts, name = dict(enumerate(daemons(3))), new_job_name()
+    jobs = enter_all(hosts, hosts[0], name, most=3, split=split)
+    try:
+        whole_soon(jobs)
+        hosts[2].suspend()
+        whole_soon({0: jobs[0], 1: jobs[1]}, deadline="1s")
+        assert jobs[0].view.world_size == 2
+        hosts[2].signal(signal.SIGCONT)
+        whole_soon(jobs, deadline="1s")
+    finally:
+        for job in jobs.values():
+            job.close()
+
+
+@pytest.mark.check
+def test_elastic__a_seat_goes_to_another_node_among_daemons_with_certificates() -> None:
+    with secure_hosts(3, Authority()) as daemons:
+        hosts, name = dict(enumerate(daemons)), new_job_name()
+        jobs = enter_all({0: hosts[0], 1: hosts[1]}, hosts[0], name, most=2)
+        whole_soon(jobs)
+        left = jobs.pop(1)
+        left.leave()
+        jobs[2] = enter(hosts[2], hosts[0], name, most=2)
+        whole_soon(jobs)
+        assert jobs[2].rank == left.rank
         for job in jobs.values():
             job.close()
 
