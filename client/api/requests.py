@@ -70,7 +70,7 @@ def allreduce_op(
         raise InvalidArgument("mode", mode, f"'bounded' or 'reliable' for {kind.name}: counts must not lose a part")
     target = source if out is None or out is array else _target(source, kind, out, asked)
     adaptive = deadline is None and connection.settings.adaptive
-    weight = _weight(connection, kind, op, wire, weight)
+    weight = _weight(connection, kind, op, weight)
     quant = _quantised(connection, source, target, kind, op, wire, answer, rounding, feedback)
     return Op(
         source,
@@ -87,7 +87,7 @@ def allreduce_op(
     )
 
 
-def _weight(connection: Connection, kind: DType, op: str, wire: str | None, weight: int | None) -> int | None:
+def _weight(connection: Connection, kind: DType, op: str, weight: int | None) -> int | None:
     """The weight of what an allreduce gives, if it has one. Raises InvalidArgument and Unsupported."""
     if weight is None:
         return None
@@ -100,8 +100,6 @@ def _weight(connection: Connection, kind: DType, op: str, wire: str | None, weig
         raise InvalidArgument("weight", weight, allowed)
     if op != "avg":
         raise InvalidArgument("op", op, "'avg' with a weight")
-    if wire is not None:
-        raise InvalidArgument("wire", wire, "None with a weight")
     if kind in INTEGERS:
         raise InvalidArgument("dtype", kind.name, "one of floats with a weight")
     algorithm = connection.session.options.get("algorithm", "tar")

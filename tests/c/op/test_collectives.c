@@ -376,7 +376,7 @@ static void engine__bad_submissions_of_collectives(void)
         const char *name;
         ut_submission s;
         int error;
-    } rows[23];
+    } rows[27];
     size_t rows_used = 0;
 #define ROW(error_, ...)                                                                                               \
     do {                                                                                                               \
@@ -397,6 +397,11 @@ static void engine__bad_submissions_of_collectives(void)
     ROW(UT_ERR_ARGUMENT, s.collective = UT_BROADCAST, s.alike.note = UINT64_C(1) << 32);
     ROW(UT_ERR_ARGUMENT, s.entries = 1);
     ROW(UT_ERR_ARGUMENT, s.collective = UT_ALLREDUCE, s.redop = UT_SUM, s.alike.root = 1);
+    ROW(UT_ERR_ARGUMENT, s.collective = UT_ALLREDUCE, s.redop = UT_AVG,
+        s.residual = UINT64_C(1) << UT_RESIDUAL_BITS); /* a weight, and nothing says so */
+    ROW(UT_ERR_ARGUMENT, s.collective = UT_ALLREDUCE, s.redop = UT_AVG, s.flags = UT_SUBMIT_WEIGHTED, s.residual = 1);
+    ROW(UT_ERR_REDOP, s.collective = UT_ALLREDUCE, s.redop = UT_SUM, s.flags = UT_SUBMIT_WEIGHTED);
+    ROW(UT_ERR_DTYPE, s.collective = UT_ALLREDUCE, s.redop = UT_AVG, s.dtype = UT_INT32, s.flags = UT_SUBMIT_WEIGHTED);
     ROW(UT_ERR_REDOP, s.redop = UT_SUM);
     ROW(UT_ERR_REDOP, s.collective = UT_REDUCE_SCATTER);
     ROW(UT_ERR_DTYPE, s.dtype = UT_BYTES + 1);

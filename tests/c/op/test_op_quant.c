@@ -58,7 +58,9 @@ static void op__bad_input(void)
     ROW(UT_ERR_ARGUMENT, s.alike.quant.none = 1);
     ROW(UT_ERR_ARGUMENT, s.alike.quant.zero[0] = 1);
     ROW(UT_ERR_ARGUMENT, s.rounding = 2);
-    ROW(UT_ERR_ARGUMENT, s.flags = UT_SUBMIT_RETURN);
+    ROW(UT_ERR_ARGUMENT, s.flags = UT_SUBMIT_WORLD);
+    ROW(UT_ERR_ARGUMENT, s.residual |= UINT64_C(1) << UT_RESIDUAL_BITS); /* a weight, and nothing says so */
+    ROW(UT_ERR_REDOP, s.flags = UT_SUBMIT_WEIGHTED; s.redop = UT_SUM);
     ROW(UT_ERR_DTYPE, s.dtype = UT_FLOAT64);
     ROW(UT_ERR_DTYPE, s.dtype = UT_INT32);
     ROW(UT_ERR_REDOP, s.redop = UT_MAX);
@@ -68,7 +70,7 @@ static void op__bad_input(void)
     ROW(UT_ERR_RANGE, s.src = ARENA - 32);
     ROW(UT_ERR_RANGE, s.residual = LEFT + 2);
     ROW(UT_ERR_RANGE, s.residual = ARENA - 32 + 1);
-    ROW(UT_ERR_RANGE, s.residual = UINT64_MAX);
+    ROW(UT_ERR_RANGE, s.residual = (UINT64_C(1) << UT_RESIDUAL_BITS) - 1);
     ROW(UT_ERR_RANGE, s.residual = 4 + 1);
     ROW(UT_ERR_RANGE, s.residual = DST + 4 * FLOATS - 4 + 1);
 #undef ROW

@@ -11,7 +11,10 @@ import numpy as np
 import pytest
 
 import ultima
+from tests.quantised import drawn
+from tests.quantised import reduced as quantised
 from ultima.testing import FakeDaemon
+from ultima.testing.lan import PACKET_BYTES
 
 SIZE = 5003
 """Elements: several packets of each shard, and no multiple of anything."""
@@ -126,6 +129,67 @@ def test_result__is_whole_where_packets_and_records_are_lost(hadamard: str) -> N
             for array in arrays:
                 np.testing.assert_allclose(array, np.full(size, 3.25, np.float32), rtol=1e-5 if hadamard == "on" else 0)
             assert [receipt.weight_in for receipt in receipts] == [16, 16, 16]
+
+
+@pytest.mark.parametrize(("wire", "answer"), [("int16", None), ("int8", None), ("int4", "int8")])
+def test_wire__rounds_what_is_weighed_to_the_bit(wire: str, answer: str | None) -> None:
+    weights, drawings = [300, 0, 7], [drawn(rank, 9001) for rank in range(3)]
+    drawings[1][5] = np.nan
+    weighed = [
+        np.float32(weight) * (x if weight else 0 * drawings[0]) for weight, x in zip(weights, drawings, strict=True)
+    ]
+    with jobs_of(3) as (_, jobs):
+        for nearest in (False, True):
+            arrays, receipts = reduced(
+                jobs,
+                [x.copy() for x in drawings],
+                weights,
+                wire=wire,
+                answer=answer,
+                rounding="nearest" if nearest else "random",
+            )
+            seq = receipts[0].op_seq
+            wanted = quantised(
+                weighed, "avg", wire, answer, seq=seq, payload=PACKET_BYTES - 32, nearest=nearest, ranks=307
+            )
+            for array, receipt in zip(arrays, receipts, strict=True):
+                np.testing.assert_array_equal(array, wanted)
+                assert receipt.complete and receipt.weight_in == 307 and receipt.nonfinite == 0
+            exact = np.add.reduce(weighed, dtype=np.float64) / 307
+            told = np.sqrt(sum((w * r.error_given) ** 2 for w, r in zip(weights, receipts, strict=True))) / 307
+            off = np.sqrt(np.mean((arrays[0] - exact) ** 2))
+            assert 0.7 < off / np.hypot(told, receipts[0].error_answer) < 1.4
+
+
+def test_wire__feedback_is_of_what_was_given_whatever_it_weighs() -> None:
+    drawings = [drawn(rank, 5000) for rank in range(2)]
+    with jobs_of(2) as (_, jobs):
+        kept = [job.empty(5000) for job in jobs]
+        for array in kept:
+            array[:] = 0
+        lost: list[float] = []
+        for step in range(6):
+            before = [array.copy() for array in kept]
+            handles = [
+                job.allreduce_async(x.copy(), weight=weight, wire="int4", answer="int8", feedback=left)
+                for job, x, weight, left in zip(jobs, drawings, (50, 0 if step == 3 else 3), kept, strict=True)
+            ]
+            for handle in handles:
+                handle.wait()
+            if step == 3:
+                np.testing.assert_array_equal(kept[1], before[1])
+            lost.append(max(float(np.abs(array).max()) for array in kept))
+        assert 0 < max(lost) < 2 * lost[0], "in units of what was given, and it does not grow"
+
+
+def test_wire__several_ranks_of_a_host() -> None:
+    drawings, weights = [drawn(rank, 3000) for rank in range(4)], [1, 5, 2, 0]
+    with jobs_of(4, ranks_per_host=2) as (_, jobs):
+        arrays, receipts = reduced(jobs, [x.copy() for x in drawings], weights, wire="int16")
+    wanted = sum(weight * x.astype(np.float64) for weight, x in zip(weights, drawings, strict=True)) / 8
+    for array, receipt in zip(arrays, receipts, strict=True):
+        np.testing.assert_array_equal(array, arrays[0])
+        assert np.sqrt(np.mean((array - wanted) ** 2)) < 1e-3 and receipt.weight_due == 8
 
 
 def test_desync__one_rank_names_no_weight() -> None:

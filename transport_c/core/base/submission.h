@@ -72,6 +72,12 @@ static inline uint32_t ut_submission_weight(const ut_submission *s)
     return (uint32_t)(s->residual >> UT_RESIDUAL_BITS);
 }
 
+/* Where the residual lies, plus 1; 0: there is none. */
+static inline uint64_t ut_submission_residual(const ut_submission *s)
+{
+    return s->residual & ((UINT64_C(1) << UT_RESIDUAL_BITS) - 1);
+}
+
 /* Whether |bytes| from |at| on lie in an arena of |arena| bytes. */
 static inline bool ut_lies_inside(uint64_t at, uint64_t bytes, uint64_t arena)
 {

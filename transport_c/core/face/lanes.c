@@ -85,7 +85,7 @@ static ut_submission portion_of(const ut_submission *call, uint32_t at, uint32_t
     op.op_seq += at;
     op.src += first * width;
     op.dst += first * width;
-    if (op.collective == UT_ALLREDUCE_QUANT && op.residual)
+    if (op.collective == UT_ALLREDUCE_QUANT && ut_submission_residual(&op))
         op.residual += first * width;
     op.count = rest < each ? rest : each;
     op.portion = ut_portion(at, portions);

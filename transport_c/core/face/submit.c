@@ -90,9 +90,10 @@ static int check_collective(const ut_job *j, const ut_engine_session *s, const u
 static int check_full(const ut_submission *x)
 {
     const bool dense = x->collective == UT_ALLREDUCE, weighted = dense && (x->flags & UT_SUBMIT_WEIGHTED);
-    const uint64_t none = weighted ? (UINT64_C(1) << UT_RESIDUAL_BITS) - 1 : UINT64_MAX;
     const uint8_t flags = UT_SUBMIT_AGREE | UT_SUBMIT_ADAPTIVE | (weighted ? UT_SUBMIT_WEIGHTED : 0);
-    return (dense && (x->residual & none || x->alike.all)) || (x->flags & ~flags) ? UT_ERR_ARGUMENT : UT_OK;
+    return (dense && ((weighted ? ut_submission_residual(x) : x->residual) || x->alike.all)) || (x->flags & ~flags)
+               ? UT_ERR_ARGUMENT
+               : UT_OK;
 }
 
 /* Where the |bytes| that an allreduce gives lie, and those that it gets. */

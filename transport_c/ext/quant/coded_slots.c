@@ -10,6 +10,7 @@
 #include "ext/quant/variant.h"
 
 #include "core/base/digest.h"
+#include "core/fold/weighted.h"
 
 #include "kernels/kernels.h"
 
@@ -86,11 +87,20 @@ static size_t answer(ut_op_fold *f, uint32_t chunk, uint32_t slot, float divisor
     return told.nonfinite;
 }
 
+/* By what the sum of |slot|, and of those that are of the same contributions, is divided. */
+static float divisor_of(const ut_op_fold *f, uint32_t chunk, uint32_t slot)
+{
+    const double weight = f->what->weighted ? ut_fold_weight_of(f, chunk, slot / f->parts) : 0;
+    if (f->what->weighted)
+        return weight > 0 ? (float)weight : 1;
+    return f->what->redop == UT_AVG ? (float)ut_fold_divisor(f, f->first[chunk] + slot) : 1;
+}
+
 static size_t results(ut_op_fold *f, uint32_t chunk, uint32_t slot)
 {
     const ut_quant *q = f->rule_memory;
     const uint32_t g = f->first[chunk] + slot, end = ut_quant_slots(ut_quant_in_chunk(q, chunk), q->part);
-    const float divisor = f->what->redop == UT_AVG ? (float)ut_fold_divisor(f, g) : 1;
+    const float divisor = divisor_of(f, chunk, slot);
     size_t bad = 0;
     for (uint32_t i = 0; i < q->parts && slot + i < end; i++) {
         f->weight[g + i] = f->weight[g];
@@ -131,7 +141,8 @@ static bool fill(ut_op_fold *f, uint32_t chunk, uint32_t *at)
             return false;
         float *to = place_of(q, chunk, slot);
         const uint8_t *own = q->own + ((uint8_t *)to - q->bucket);
-        f->result.nonfinite += ut_finish(UT_FLOAT32, f->what->redop, UT_A_IS_INPUT, to, own, n, UT_MAX2(f->ranks, 1u));
+        f->result.nonfinite +=
+            ut_finish(UT_FLOAT32, f->what->redop, UT_A_IS_INPUT, to, own, n, f->averaged ? 1 : UT_MAX2(f->ranks, 1u));
         add_digest(f, to, n, at);
     }
     return true;

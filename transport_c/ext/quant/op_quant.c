@@ -35,12 +35,12 @@ static bool apart(uint64_t a, uint64_t b, uint64_t bytes)
 /* Where |bytes| of contribution, result and residual lie. */
 static int check_memory(uint64_t arena, const ut_submission *s, uint64_t bytes)
 {
-    const uint64_t residual = s->residual - 1;
+    const uint64_t residual = ut_submission_residual(s) - 1;
     if (!ut_lies_inside(s->src, bytes, arena) || !ut_lies_inside(s->dst, bytes, arena) || s->src % 4 || s->dst % 4)
         return UT_ERR_RANGE;
     if (s->src != s->dst && !apart(s->src, s->dst, bytes))
         return UT_ERR_RANGE;
-    if (!s->residual)
+    if (!ut_submission_residual(s))
         return UT_OK;
     if (!ut_lies_inside(residual, bytes, arena) || residual % 4)
         return UT_ERR_RANGE;
@@ -50,12 +50,14 @@ static int check_memory(uint64_t arena, const ut_submission *s, uint64_t bytes)
 static int check(const ut_job *j, uint64_t arena, const ut_submission *s)
 {
     const uint8_t forms = s->alike.quant.forms;
-    if (!runs(&j->config) || (s->flags & ~(UT_SUBMIT_AGREE | UT_SUBMIT_ADAPTIVE)) || !ut_quant_forms_valid(forms) ||
+    const bool weighted = s->flags & UT_SUBMIT_WEIGHTED;
+    if (!runs(&j->config) || (s->flags & ~(UT_SUBMIT_AGREE | UT_SUBMIT_ADAPTIVE | UT_SUBMIT_WEIGHTED)) ||
+        !ut_quant_forms_valid(forms) || (!weighted && ut_submission_weight(s)) ||
         s->alike.all != (ut_alike){.quant = {.forms = forms}}.all)
         return UT_ERR_ARGUMENT;
     if (s->dtype != UT_FLOAT32)
         return UT_ERR_DTYPE;
-    if (s->redop > UT_AVG)
+    if (s->redop > UT_AVG || (weighted && s->redop != UT_AVG))
         return UT_ERR_REDOP;
     if (s->count > j->config.bucket_bytes_max / sizeof(float))
         return UT_ERR_TOO_LARGE;
@@ -84,9 +86,9 @@ static void find_buffers(ut_op *op)
     q->residuals = 0;
     for (unsigned i = 0; i < op->local.calls; i++) {
         const ut_call *call = &op->local.call[i];
-        if (call->submission.residual) /* all lie in one arena */
-            q->residual[q->residuals++] =
-                (float *)(void *)(call->dst - call->submission.dst + call->submission.residual - 1);
+        const uint64_t residual = ut_submission_residual(&call->submission);
+        if (residual) /* all lie in one arena */
+            q->residual[q->residuals++] = (float *)(void *)(call->dst - call->submission.dst + residual - 1);
     }
 }
 
@@ -94,6 +96,8 @@ static bool plan(ut_job *j, ut_op *op)
 {
     ut_quant *q = quant_of(op);
     find_buffers(op);
+    q->weighted = op->what.weighted;
+    q->share = op->local.share;
     ut_quant_divide(q, j->payload);
     q->from[0] = 0;
     q->from[1] = op->what.count;
@@ -124,7 +128,8 @@ static void account(const ut_op *op, ut_receipt *r)
     if (op->codec->id != UT_CODEC_QUANT)
         return;
     r->nonfinite_given = q->nonfinite_given;
-    r->error_given_squared = q->given / (q->nearest ? 12 : 6) / (double)n;
+    const double times = q->weighted ? UT_MAX2(q->share, 1) : 1; /* what travelled is so many times what was given */
+    r->error_given_squared = q->given / (q->nearest ? 12 : 6) / (double)n / (times * times);
     r->error_answer_squared = q->answered / 6 / (double)UT_MAX2(q->answers, 1);
 }
 

@@ -65,12 +65,33 @@ static float *join_residuals(ut_quant *q, uint64_t at, uint32_t n)
     return first;
 }
 
+/* As ut_quant_give, of a weighted op: y = share * (x + residual) travels, and the residual becomes what is lost of it
+ * by share. What has no weight travels as zeros, and its residual stays. */
+static uint32_t give_weighted(const ut_quant *q, const float *x, float *residual, uint32_t n, uint8_t *slot,
+                              const ut_quant_rounding *r, ut_quant_told *told)
+{
+    float y[UT_QUANT_ELEMENTS_MAX], decoded[UT_QUANT_ELEMENTS_MAX];
+    const float share = (float)q->share;
+    for (uint32_t i = 0; i < n; i++)
+        y[i] = !q->share ? 0 : share * (residual ? x[i] + residual[i] : x[i]);
+    const uint32_t len = ut_quant_encode(q->form, slot, y, NULL, n, r, told);
+    if (residual && q->share) {
+        ut_quant_decode(q->form, decoded, slot, n);
+        for (uint32_t i = 0; i < n; i++)
+            if (decoded[i] == decoded[i])
+                residual[i] = (y[i] - decoded[i]) / share;
+    }
+    return len;
+}
+
 uint32_t ut_quant_give(ut_quant *q, uint64_t at, uint32_t n, uint8_t *slot, uint64_t key)
 {
     const float *x = (const float *)(const void *)q->own + at;
     ut_quant_told told;
     const ut_quant_rounding r = {.key = key, .nearest = q->nearest, .divisor = 1};
-    const uint32_t len = ut_quant_encode(q->form, slot, x, join_residuals(q, at, n), n, &r, &told);
+    float *residual = join_residuals(q, at, n);
+    const uint32_t len = q->weighted ? give_weighted(q, x, residual, n, slot, &r, &told)
+                                     : ut_quant_encode(q->form, slot, x, residual, n, &r, &told);
     q->nonfinite_given += told.nonfinite;
     q->given += told.error;
     return len;

@@ -23,6 +23,14 @@ static void begin(const ut_codec_op *c)
     q->given = q->answered = 0;
 }
 
+/* By what the sum of a host that is alone is divided. */
+static float divisor_of(const ut_codec_op *c, const ut_quant *q)
+{
+    if (q->weighted)
+        return (float)UT_MAX2(q->share, 1);
+    return c->what->redop == UT_AVG ? (float)c->ranks : 1;
+}
+
 /* What a host that is alone gives becomes its result. */
 static void answer_alone(const ut_codec_op *c, uint32_t slot, uint32_t n)
 {
@@ -35,7 +43,7 @@ static void answer_alone(const ut_codec_op *c, uint32_t slot, uint32_t n)
     for (uint32_t i = 0; i * q->part < n; i++, to += q->part) {
         const uint32_t some = ut_quant_in_slot(n, q->part, i);
         const ut_quant_rounding r = {.key = ut_quant_key(c->seq, 1, c->self, 0, slot * q->parts + i),
-                                     .divisor = c->what->redop == UT_AVG ? (float)c->ranks : 1};
+                                     .divisor = divisor_of(c, q)};
         (void)ut_quant_encode(q->answer, given, to, NULL, some, &r, &told);
         ut_quant_decode(q->answer, to, given, some);
         q->answered += told.error;
