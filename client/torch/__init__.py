@@ -92,7 +92,7 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split
 _PACKAGES = {home.split(".")[0] for home in _HOMES} | {"ft"}
 
 warn_of(torch.__version__)
-register()
+register(lambda *given: import_module("ultima.torch.ft.reconfigure").ReconfigurableProcessGroup(*given))
 if os.environ.get("ULTIMA_WIRE"):
     import_module("ultima.torch.quant.unasked").hook_all(os.environ["ULTIMA_WIRE"])
 

@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 from ultima.torch.tested import NEWEST, OLDEST  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
-TESTS = "tests/torch/backend"
+TESTS = ("tests/torch/backend", "tests/torch/ft")
 
 
 @pytest.mark.check
@@ -30,7 +30,7 @@ def test_process_group__with_the_other_torch(which: str, version: str) -> None:
     found = run(environment, "-c", "import torch; print(torch.__version__)")
     assert found.stdout.startswith(version), found.stdout + found.stderr
     tests = run(
-        environment, "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", "-m", "not long and not check", TESTS
+        environment, "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", "-m", "not long and not check", *TESTS
     )
     assert tests.returncode == 0, tests.stdout[-20000:] + tests.stderr[-2000:]
     assert int(re.findall(r"(\d+) passed", tests.stdout)[-1]) >= 200

@@ -70,19 +70,31 @@ SMALL_BYTES = 1 << 20
 NO_TIMEOUT = timedelta(0)
 _open_groups: weakref.WeakSet[UltimaProcessGroup] = weakref.WeakSet()
 _watch: InterruptWatch | None = None
+_reconfigurable: Callable[..., Any] | None = None
 
 
-def register() -> None:
-    """Makes `init_process_group("ultima")` known to torch. May be called again."""
+def register(reconfigurable: Callable[..., Any] | None = None) -> None:
+    """Makes `init_process_group("ultima")` known to torch. May be called again.
+
+    |reconfigurable|: what makes a group for enable_reconfigure=True, called as UltimaProcessGroup is.
+    """
+    global _reconfigurable
+    _reconfigurable = reconfigurable or _reconfigurable
     if NAME.upper() not in dist.Backend._plugins:
         dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu", "cuda"])
         atexit.register(_close_all)
         os.register_at_fork(after_in_child=_after_fork)
 
 
-def _create(options: Any, _backend_options: Any) -> UltimaProcessGroup | UltimaBackend:
+def _create(options: Any, _backend_options: Any) -> Any:
     """Where torch has another backend for some devices, a backend beside it; else a group in the place of torch's."""
     mixed = has_other_backends(depth=1)
+    if getattr(options, "enable_reconfigure", False) and _reconfigurable is not None:
+        if mixed:
+            raise InvalidArgument(
+                "enable_reconfigure", True, 'False in a group with several backends, or "ultima" alone'
+            )
+        return _reconfigurable(options.store, options.group_rank, options.group_size, options.timeout, options.group_id)
     group = UltimaProcessGroup(options.store, options.group_rank, options.group_size, options.timeout, options.group_id)
     return UltimaBackend(group) if mixed else group
 
@@ -153,7 +165,7 @@ class UltimaProcessGroup(NativeProcessGroup):
     def _join(self, store: Store, rank: int, size: int, group_name: str) -> tuple[Meeting, ultima.Job]:
         path = socket_path(os.environ.get("ULTIMA_SOCKET") or DEFAULT_SOCKET, "ULTIMA_SOCKET")
         seconds = _seconds(self._timeout)
-        meeting = meet(store, rank, size, group_name, path, seconds)
+        meeting = self._meet(store, rank, size, group_name, path, seconds)
         return meeting, ultima.connect(
             job=meeting.job,
             rank=rank,
@@ -164,6 +176,10 @@ class UltimaProcessGroup(NativeProcessGroup):
             timeout=seconds,
             bucket_bytes_max=None if os.environ.get("ULTIMA_BUCKET_MAX") else PIECE_BYTES_MAX,
         )
+
+    def _meet(self, store: Store, rank: int, size: int, group_name: str, path: str, seconds: float) -> Meeting:
+        """What the ranks of the group agree on; see `rendezvous.meet`."""
+        return meet(store, rank, size, group_name, path, seconds)
 
     # --- what torch calls -------------------------------------------------------------------------------------------
 

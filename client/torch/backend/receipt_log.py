@@ -76,7 +76,7 @@ class ReceiptLog:
         with self._lock:
             self._failed += 1
 
-    def on_insufficient(self, receipt: Receipt) -> Insufficient | None:
+    def on_insufficient(self, receipt: Receipt) -> Exception | None:
         """What to raise for an op that holds own values alone, None to go on; the first one is warned of."""
         who = f"; {ranks_text(receipt.culprit)} to blame: {receipt.trouble}" if receipt.culprit else ""
         other = "host" if len(receipt.peers) > 1 else "rank"
@@ -92,8 +92,10 @@ class ReceiptLog:
             )
         return None
 
-    def on_partial(self, receipt: Receipt) -> None:
-        """Warns of ranks that are gone for good, once for each: results are of the others alone from now on."""
+    def on_partial(self, receipt: Receipt) -> Exception | None:
+        """What to raise for an op that lacks something, None to go on. Warns of ranks that are gone for good, once for
+        each: results are of the others alone from now on.
+        """
         gone = frozenset(receipt.gone)
         with self._lock:
             told = gone <= self._mourned
@@ -105,6 +107,7 @@ class ReceiptLog:
                 "are too small; ultima.torch.average_hook divides by those that are there. Restart the job to have "
                 "all ranks",
             )
+        return None
 
     def last(self, count: int | None = None) -> list[Receipt]:
         """The last |count| receipts that are still kept, oldest first; all of them for None."""

@@ -56,7 +56,7 @@ def meet(store: Store, rank: int, size: int, group_name: str, socket_path: str, 
     JoinTimeout, naming the ranks, when some did not come within |timeout_s| seconds.
     """
     limit = time.monotonic() + timeout_s
-    readable = _readable(group_name)
+    readable = job_prefix(group_name)
     mine, failure = {"life": secrets.token_hex(8)}, None
     try:
         reach = daemon_reach(socket_path)
@@ -154,7 +154,7 @@ def _fingerprint(call: str, readable: str) -> str:
     return hashlib.sha256(f"{call} {readable}".encode()).hexdigest()[:16]
 
 
-def _readable(group_name: str) -> str:
+def job_prefix(group_name: str) -> str:
     """What stands before the number in the job's name, for `ultima status`."""
     run = os.environ.get("TORCHELASTIC_RUN_ID", "")
     if run in ("", "none"):

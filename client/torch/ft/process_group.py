@@ -61,7 +61,7 @@ class ProcessGroupUltima(Forwarding, _Base):
         super().__init__(0, 1)  # type: ignore[call-arg]  # torch's stubs lack it
         if lacking not in LACKING:
             raise InvalidArgument("lacking", lacking, ", ".join(LACKING))
-        if not isinstance(timeout, timedelta) or timeout <= timedelta(0):
+        if timeout <= timedelta(0):
             raise InvalidArgument("timeout", timeout, "a datetime.timedelta above 0")
         self._timeout, self._lacking = timeout, lacking
         self._deadline_s = None if deadline is None else deadline_s(deadline, "deadline")

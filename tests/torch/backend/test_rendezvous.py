@@ -81,14 +81,14 @@ def test_meet__only_fingerprints_of_the_name_are_in_the_store(
 def test_meet__ranks_with_other_names_still_meet(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """ULTIMA_JOB was set on one host alone: then the job bears a name that all can know."""
     names = iter(["mine-0", "yours-0"])
-    monkeypatch.setattr(rendezvous, "_readable", lambda _group: next(names))
+    monkeypatch.setattr(rendezvous, "job_prefix", lambda _group: next(names))
     first, second = meet_all(cluster.sockets)
     assert first == second and first.job == f"{rendezvous.NAMELESS}-{first.number}"
 
 
 def test_job_name__stays_within_what_a_daemon_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "é\n" * 200)
-    name = rendezvous._readable("g" * 500)
+    name = rendezvous.job_prefix("g" * 500)
     assert name.isprintable() and len(name) <= 100
 
 
