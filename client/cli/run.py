@@ -13,6 +13,7 @@ import typer
 
 from ultima.base.errors import InvalidArgument
 from ultima.cli.common import say
+from ultima.settings.config import DEFAULT_PORT, join_address
 from ultima.v1.limits import HOSTS_MAX, LOCAL_RANKS_MAX
 
 MASTER_PORT = 29500
@@ -52,6 +53,17 @@ def run(
             "if it uses ultima.connect."
         ),
     ] = Restart.ALL,
+    elastic: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MIN:MAX",
+            help="Hosts come and go: ranks that an op needs, and ranks that the job can have, one on each host.",
+        ),
+    ] = None,
+    meet: Annotated[
+        str | None,
+        typer.Option(metavar="HOST[:PORT]", help="With --elastic: the daemon where hosts meet; default port 29520."),
+    ] = None,
     name: Annotated[
         str | None, typer.Option(metavar="JOB", help="Name of the job, as ULTIMA_JOB; the same on all hosts.")
     ] = None,
@@ -88,6 +100,12 @@ def run(
             f"0 with --nnodes {nnodes}, as the ranks of other hosts would not start again; `--restart one` for a "
             "program that uses ultima.connect; or give torchrun with its own --max-restarts after `--`",
         )
+    least, most, where = _elastic(elastic, meet)
+    for option, given in (("--nproc-per-node", nproc_per_node), ("--nnodes", nnodes)) if least else ():
+        if given != 1:
+            raise InvalidArgument(option, given, "1 with --elastic: each host has one rank, and starts this by itself")
+    if least and master is not None:
+        raise InvalidArgument("--master", master, "none with --elastic: --meet says where hosts meet")
     if name is not None:
         job_name(name, "--name")
     host, port = ("127.0.0.1", 0) if master is None else _master(master)
@@ -100,8 +118,11 @@ def run(
         port=port,
         insecure=insecure,
         max_restarts=max_restarts,
-        alone=restart is Restart.ONE,
+        alone=restart is Restart.ONE or least > 0,
         name=name or "",
+        least=least,
+        most=most,
+        meet=where,
     )
     wanted = Wanted(prefix, log_dir, stdin)
     environment = dict(os.environ)
@@ -116,12 +137,31 @@ def run(
     raise typer.Exit(launch(plan, environment, lambda line: say(f"ultima: {line}", err=True), wanted))
 
 
+def _elastic(elastic: str | None, meet: str | None) -> tuple[int, int, str]:
+    """The least and the most ranks, and where hosts meet as "host:port"; zeros and nothing without --elastic."""
+    if elastic is None:
+        if meet is not None:
+            raise InvalidArgument("--meet", meet, "none without --elastic MIN:MAX")
+        return 0, 0, ""
+    found = re.fullmatch(r"([0-9]{1,3}):([0-9]{1,3})", elastic)
+    if found is None or not 1 <= int(found[1]) <= int(found[2]) <= HOSTS_MAX:
+        raise InvalidArgument("--elastic", elastic, f"MIN:MAX, 1 to {HOSTS_MAX}, the first not above the second")
+    if meet is None:
+        raise InvalidArgument("--meet", None, "HOST or HOST:PORT of the daemon where hosts meet, as --elastic is given")
+    host, port = _host_port(meet, "--meet", DEFAULT_PORT)
+    return int(found[1]), int(found[2]), join_address(host, port)
+
+
 def _master(text: str) -> tuple[str, int]:
+    return _host_port(text, "--master", MASTER_PORT)
+
+
+def _host_port(text: str, option: str, default: int) -> tuple[str, int]:
     """Host and port of HOST, HOST:PORT, [v6] or [v6]:PORT, or a bare IPv6 address."""
     found = _MASTER.fullmatch(text)
     if found is None:
-        raise InvalidArgument("--master", text, "HOST or HOST:PORT, or [v6]:PORT")
-    port = int(found["port"] or MASTER_PORT)
+        raise InvalidArgument(option, text, "HOST or HOST:PORT, or [v6]:PORT")
+    port = int(found["port"] or default)
     if not 1 <= port <= 65535:
-        raise InvalidArgument("--master", text, "a port from 1 to 65535")
+        raise InvalidArgument(option, text, "a port from 1 to 65535")
     return found["v6"] or found["host"] or text, port

@@ -46,7 +46,7 @@ def launch(plan: Plan, environment: Mapping[str, str], say: Callable[[str], None
                 found = daemon.socket
                 where = f" on {daemon.bind}" if daemon.bind else ""
                 say(f"no daemon runs on this host: a private one serves this run{where}")
-            if plan.nodes == 1 and not environment.get("ULTIMA_RENDEZVOUS"):
+            if plan.nodes == 1 and not plan.elastic and not environment.get("ULTIMA_RENDEZVOUS"):
                 # The daemon of rank 0 is the one here, whatever port it has.
                 from ultima.launch.reach import daemon_reach
 

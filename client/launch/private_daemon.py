@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -33,19 +34,25 @@ class PrivateDaemon:
         self.bind = ""
         """Where it listens for other hosts; empty where the run has just this one."""
         self._port = "0"
-        if plan.nodes > 1:
+        if plan.towards:
             from ultima.launch.reach import address_towards
 
             try:
-                self.bind = address_towards(plan.master)
+                self.bind = address_towards(plan.towards)
+                meets_here = self.bind in {found[4][0] for found in socket.getaddrinfo(plan.towards, 0)}
             except OSError as error:
-                raise InvalidArgument("--master", plan.master, f"a host that can be reached ({error})") from None
-            # Where programs without torch look for the daemon of rank 0.
-            self._port = environment.get("ULTIMA_PORT") or str(DEFAULT_PORT)
+                option = "--meet" if plan.elastic else "--master"
+                raise InvalidArgument(option, plan.towards, f"a host that can be reached ({error})") from None
+            if not plan.elastic:
+                # Where programs without torch look for the daemon of rank 0.
+                self._port = environment.get("ULTIMA_PORT") or str(DEFAULT_PORT)
+            elif meets_here:
+                self._port = plan.meet.rpartition(":")[2]
         self._secret = job_secret(environment)
-        if plan.nodes > 1:
+        if plan.towards:
             _check_security(plan, bool(self._secret), environment)
-        self._insecure, self._node = plan.insecure, f"node-{plan.node_rank}"
+        self._insecure = plan.insecure
+        self._node = f"node-{self.bind if plan.elastic else plan.node_rank}"
         self._environment = environment
         self._signals = signals
         self._process: subprocess.Popen[bytes] | None = None

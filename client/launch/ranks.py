@@ -39,6 +39,8 @@ class Ranks:
         self._plan, self._signals, self._output = plan, signals, output
         self._variables, self._say = variables, say
         self._restarts = 0
+        self._well = 0
+        """How many ranks have ended by themselves with status 0 since the run was told to end."""
         self._running: dict[int, subprocess.Popen[bytes]] = {}
         """By local rank."""
 
@@ -111,8 +113,11 @@ class Ranks:
         return number
 
     def _interrupted(self, number: int) -> int:
+        running = len(self._running)
         self._end(number, ENDING[signal.Signals(number)])
-        return 128 + number
+        # A host that was told to go, and left in good order, is no failure of a job whose hosts come and go.
+        left = self._plan.elastic and number == signal.SIGTERM and self._well == running
+        return 0 if left else 128 + number
 
     def _end(self, number: int, grace_s: float) -> int | None:
         """Sends |number| to all, and SIGKILL to those that outlast the grace or another signal that ends a run, which
@@ -123,7 +128,7 @@ class Ranks:
         while self._running and time.monotonic() < limit and ret is None:
             came = self._next(limit - time.monotonic())
             ret = came if came in ENDING else None
-            self._ended()
+            self._well += sum(not status for _, status in self._ended())
         for local in list(self._running):
             self._reap(local)
         return ret

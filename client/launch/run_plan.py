@@ -6,6 +6,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+FIXED_WORLD = frozenset(
+    "RANK WORLD_SIZE GROUP_RANK MASTER_ADDR MASTER_PORT ULTIMA_RENDEZVOUS ULTIMA_RANK_ADDRESSES".split()
+)
+"""Variables that say which ranks there are: a job whose hosts come and go is not told them."""
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -27,12 +32,30 @@ class Plan:
     """Start again the rank alone that has failed; else all, as torch's process groups need. Those of other hosts do not
     hear of it, so a run of several hosts starts ranks alone."""
     name: str = ""
-    """The job's; empty: what the environment says, else a name made of |master| and |port|."""
+    """The job's; empty: what the environment says, else a name made of |master| and |port|, or of |meet|."""
+    least: int = 0
+    """Above 0: hosts come and go. Ranks that an op needs; each host has one."""
+    most: int = 0
+    """Ranks that such a job can have."""
+    meet: str = ""
+    """Where such hosts meet: "host:port" of the daemon of one of them."""
 
     @property
     def first_rank(self) -> int:
         """The number in the job of the first rank on this host."""
         return self.node_rank * self.per_node
+
+    @property
+    def elastic(self) -> bool:
+        """Whether hosts come and go."""
+        return self.least > 0
+
+    @property
+    def towards(self) -> str:
+        """A host that the daemons of other hosts run on, or by whose side they do; empty for a run of one host."""
+        if self.elastic:
+            return self.meet.rpartition(":")[0].strip("[]")
+        return self.master if self.nodes > 1 else ""
 
 
 def rank_environment(
@@ -57,6 +80,12 @@ def rank_environment(
     }
     if plan.name:
         variables["ULTIMA_JOB"] = plan.name
+    if plan.elastic:
+        # Who is in, and as which rank, the job says while it runs.
+        variables = {name: value for name, value in variables.items() if name not in FIXED_WORLD}
+        variables |= {"ULTIMA_WORLD": "elastic", "ULTIMA_LEAST": str(plan.least), "ULTIMA_MOST": str(plan.most)}
+        variables["ULTIMA_MEET"] = plan.meet
+        variables.setdefault("ULTIMA_JOB", f"elastic-{plan.meet}")
     # Else each try of torch's store to reach a wrong --master prints twenty frames of C++; the exception says it all.
     variables.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")
     if plan.per_node > 1:
