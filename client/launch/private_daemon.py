@@ -25,6 +25,7 @@ DAEMON_START_S = 20.0
 DAEMON_FILE = "/etc/ultima/ultimad.toml"
 SECRET_VARIABLES = (SECRET_VARIABLE, SECRET_FILE_VARIABLE)
 DAEMON_STOP_S = 0.3
+LISTENS_S = 1.0  # on this host: a listener answers at once
 
 
 class PrivateDaemon:
@@ -46,8 +47,9 @@ class PrivateDaemon:
             if not plan.elastic:
                 # Where programs without torch look for the daemon of rank 0.
                 self._port = environment.get("ULTIMA_PORT") or str(DEFAULT_PORT)
-            elif meets_here:
-                self._port = plan.meet.rpartition(":")[2]
+            elif meets_here and not _listens(self.bind, port := plan.meet.rpartition(":")[2]):
+                # Else that of another run on this host is the one where hosts meet.
+                self._port = port
         self._secret = job_secret(environment)
         if plan.towards:
             _check_security(plan, bool(self._secret), environment)
@@ -128,6 +130,14 @@ class PrivateDaemon:
                     self._process.wait(DAEMON_STOP_S)
             self._process.wait()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _listens(host: str, port: str) -> bool:
+    try:
+        socket.create_connection((host, int(port)), timeout=LISTENS_S).close()
+    except OSError:
+        return False
+    return True
 
 
 def _check_security(plan: Plan, secret: bool, environment: Mapping[str, str]) -> None:

@@ -2,15 +2,19 @@
 """`ultima run --elastic`: what the rank of a host that comes and goes is told, and how it comes back and leaves."""
 
 import signal
+import socket
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from tests.client.cli.test_cli_run import WAITING, run_it, running
+from ultima.base.errors import InvalidArgument
 from ultima.cli import main
+from ultima.launch.private_daemon import PrivateDaemon
 from ultima.launch.processes import free_port
 from ultima.launch.run_plan import Plan, rank_environment
+from ultima.launch.signals import Signals
 
 runner = CliRunner()
 VARIABLES = "ULTIMA_WORLD ULTIMA_LEAST ULTIMA_MOST ULTIMA_MEET ULTIMA_JOB LOCAL_RANK LOCAL_WORLD_SIZE".split()
@@ -45,6 +49,20 @@ def test_usage__is_told(arguments: list[str], said: str) -> None:
     result = runner.invoke(main.build(), ["run", *arguments, "true"])
     assert result.exit_code == 2
     assert said in result.output + result.stderr
+
+
+def test_private_daemon__listens_where_hosts_meet_if_that_is_here_and_free() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, Signals() as signals:
+        port = taken.getsockname()[1]
+        for meet, found in ((f"127.0.0.1:{port}", "0"), ("127.0.0.1:9", "9"), ("192.0.2.1:9", "0")):
+            plan = Plan(["x"], least=1, most=2, meet=meet, insecure=True)
+            try:
+                daemon = PrivateDaemon(plan, {}, signals)
+            except InvalidArgument as error:  # no network here to reach another host by
+                assert error.field == "--meet" and meet.startswith("192.")
+                continue
+            assert daemon._port == found and daemon.bind
+            daemon._stop()
 
 
 @pytest.mark.check
