@@ -107,7 +107,10 @@ def replicas(count: int, run: Callable[[int, Lighthouse], Any], lighthouse: Ligh
             found[replica] = error
             house.leave(replica)
 
-    threads = [threading.Thread(target=one, args=(replica,), daemon=True) for replica in range(count)]
+    threads = [
+        threading.Thread(target=one, args=(replica,), name=f"replica-{replica}", daemon=True)
+        for replica in range(count)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
