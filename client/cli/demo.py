@@ -51,7 +51,9 @@ class DemoFailed(UltimaError):
 
 def demo(
     backend: Annotated[Backend, typer.Option(help="The library that averages the gradients.")] = Backend.ULTIMA,
-    ranks: Annotated[int, typer.Option(min=1, max=16, help="Ranks, each with a daemon of its own.")] = 4,
+    ranks: Annotated[
+        int, typer.Option("--ranks", "--sites", min=1, max=16, help="Ranks, each with a daemon of its own.")
+    ] = 4,
     epochs: Annotated[
         int | None, typer.Option(min=1, help="Passes over the images; the default suits the images.")
     ] = None,
@@ -90,6 +92,14 @@ def demo(
         str | None,
         typer.Option(metavar="RATE", help="Train once more on a network whose links pass this much, as in 200Mbit."),
     ] = None,
+    wan: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TRIP,LOSS,RATE",
+            help="Plain DDP and DiLoCo on a long path, as in 50ms,1%,50Mbit. docs/local_sgd.md.",
+        ),
+    ] = None,
+    every: Annotated[int, typer.Option(min=1, max=1000, help="Steps between two rounds of DiLoCo, with --wan.")] = 20,
     as_json: Annotated[bool, typer.Option("--json", help="Print only the result, as JSON with stable keys.")] = False,
 ) -> None:
     if why := installed.lacks("demo", "`ultima demo`"):
@@ -102,11 +112,18 @@ def demo(
 
     extra = _who_is_waited_for(backend, ranks, policy, coded, slow_rank)
     ways = [extra]
+    if wan is not None and (sparse is not None or loss is not None or rate is not None):
+        raise InvalidArgument("--wan", wan, "none with --sparse, --loss or --rate")
     if sparse is not None:
         ways.append([*extra, "--sparse", _share(sparse, backend, policy, coded)])
-    if wire is not None:
-        ways.append([*extra, "--wire", _form(wire, backend, policy, coded)])
-    weathers = _weathers(loss, rate, backend)
+    form = [] if wire is None else ["--wire", _form(wire, backend, policy, coded)]
+    if wan is not None:
+        weathers = [_far(wan, backend, policy, coded)]
+        ways.append([*extra, *form, "--every", str(every)])
+    else:
+        weathers = _weathers(loss, rate, backend)
+        ways += [[*extra, *form]] if form else []
+    relayed = weathers != [None]
     try:
         load(data.value)
     except (OSError, ValueError) as error:
@@ -128,8 +145,8 @@ def demo(
             if backend is Backend.ULTIMA:
                 # Of this process alone: gRPC's fork handlers can abort the child that is about to become a rank.
                 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
-                cluster.start_daemons(ranks, relayed=len(weathers) > 1)
-                between = " and a relay between them" if len(weathers) > 1 else ""
+                cluster.start_daemons(ranks, relayed=relayed)
+                between = " and a relay between them" if relayed else ""
                 report.say(
                     console,
                     f"{ranks} daemons on loopback{between}, each with a socket of its own under {cluster.folder}",
@@ -144,7 +161,7 @@ def demo(
                 options += [] if epochs is None else ["--epochs", str(epochs)]
                 if weather is not None:
                     cluster.change_weather(weather)
-                    report.say(console, f"Network: {report.weather_text(weather.loss, weather.rate)}")
+                    report.say(console, f"Network: {report.weather_text(weather.loss, weather.rate, weather.delay)}")
                 run = _run(cluster, watcher, backend, ranks, seed, options)
                 runs.append(run if weather is None else replace(run, network=cluster.weather_report()))
         except ChildFailed as error:
@@ -213,6 +230,17 @@ def _weathers(loss: str | None, rate: str | None, backend: Backend) -> list[Any]
         0.0 if loss is None else share_of(loss, "--loss", LOSS_MAX), 0.0 if rate is None else rate_of(rate, "--rate")
     )
     return [Weather(), weather]
+
+
+def _far(wan: str, backend: Backend, policy: Policy, coded: int | None) -> Any:
+    """What a long path does, a Weather. Raises InvalidArgument."""
+    from ultima.demo.relay import Weather
+    from ultima.demo.share import wan_of
+
+    trip, loss, rate = wan_of(wan, "--wan")
+    if backend is not Backend.ULTIMA or policy is not Policy.NONE or coded:
+        raise InvalidArgument("--wan", wan, "none with --backend gloo, with a --policy or with --coded")
+    return Weather(loss, rate, trip / 2)
 
 
 def _run(cluster: Any, watcher: Any, backend: Backend, ranks: int, seed: int, options: list[str]) -> Any:

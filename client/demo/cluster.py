@@ -109,7 +109,7 @@ class Cluster:
         assert self._relay is not None and self._relay.process.stdin is not None
         self._relay.process.stdin.write(json.dumps(asdict(weather)).encode() + b"\n")
         self._relay.process.stdin.flush()
-        self._wait_for_relay(lambda found: found["loss"] == weather.loss and found["rate"] == weather.rate)
+        self._wait_for_relay(lambda found: all(found[name] == value for name, value in asdict(weather).items()))
 
     def weather_report(self) -> dict[str, Any]:
         """What the relay has done since the last change: its Weather, its Counts, and "unread"."""

@@ -50,6 +50,8 @@ class Weather:
     """The share of them that it loses, each by a throw of its own."""
     rate: float = 0.0
     """Bits per second of each link; 0 for no limit."""
+    delay: float = 0.0
+    """Seconds that each of them is on its way, beyond what links take."""
 
 
 @dataclass(frozen=True)
@@ -145,6 +147,7 @@ class Network:
             self.counts.overflowed += 1
             return
         self._number += 1
+        at += 0.0 if arrived else self.weather.delay
         heapq.heappush(self._passing, _Passing(at, self._number, arrived, target, size, parcel))
 
 

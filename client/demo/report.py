@@ -18,6 +18,8 @@ from rich.table import Table
 
 Way = float | str | None
 """Of gradients: the share of the entries that was sent, the form of their elements; None for all as they are."""
+LOCAL = "every "
+"""How the way of runs begins that average in rounds, and not in each step."""
 PLAIN_PERIOD_S = 2.0
 # A relay that is later than this has been kept from the CPU: its timers are exact to a tenth of a millisecond.
 LATE_S = 0.005
@@ -115,7 +117,10 @@ def describe_start(event: dict[str, Any]) -> str:
 
 def way_of(run: Run) -> Way:
     """How a run's gradients were sent."""
-    way: Way = run.start.get("wire") or run.start.get("sparse")
+    wire = run.start.get("wire")
+    if run.start.get("every"):
+        return f"{LOCAL}{run.start['every']} steps" + (f", {wire}" if wire else "")
+    way: Way = wire or run.start.get("sparse")
     return way
 
 
@@ -176,7 +181,8 @@ def print_summary(console: Console, runs: list[Run], wall_s: float) -> None:
         )
     console.print(table)
     if networks:
-        console.print(_network_table(runs))
+        if len({_network_name(run) for run in runs}) > 1:
+            console.print(_network_table(runs))
         for text in network_texts(runs):
             say(console, text)
     ways = ways_of(runs)
@@ -189,6 +195,10 @@ def print_summary(console: Console, runs: list[Run], wall_s: float) -> None:
         for run in runs:
             if "summary" in run.result["ranks"][0]:
                 say(console, f"Seed {run.seed}, rank 0: {run.result['ranks'][0]['summary']}")
+            if "last" in run.result["ranks"][0]:
+                say(console, f"The last one was {run.result['ranks'][0]['last']}")
+        for text in computed_texts(runs):
+            say(console, text)
     for run in runs:
         if run.start.get("policy", "none") != "none":
             console.print(_rank_table(run))
@@ -218,6 +228,8 @@ def print_summary(console: Console, runs: list[Run], wall_s: float) -> None:
 
 def gradients_text(share: Way) -> str:
     """What was sent of them."""
+    if isinstance(share, str) and share.startswith(LOCAL):
+        return share
     if isinstance(share, str):
         return f"in {share}"
     return "dense" if share is None else f"{100 * share:g} % of them"
@@ -242,15 +254,34 @@ def _ways_table(ways: dict[Way, list[Run]]) -> Table:
     return table
 
 
-def weather_text(loss: float, rate: float) -> str:
+def computed_texts(runs: list[Run]) -> Iterator[str]:
+    """Of trainings with rounds: how much of the time all ranks computed, and plain DDP beside it with the same seed."""
+    for run in runs:
+        if not run.start.get("every"):
+            continue
+        computed = mean(float(rank["computed"]) for rank in run.result["ranks"])
+        text = f"Seed {run.seed}, {gradients_text(way_of(run))}: computed {computed:.1%} of the time"
+        for plain in runs:
+            if plain.seed == run.seed and way_of(plain) is None:
+                share = computed * run.result["train_s"] / plain.result["train_s"]
+                text += f"; plain DDP {min(1.0, share):.1%}, with as many steps in {plain.result['train_s']:.1f} s"
+        yield text
+
+
+def weather_text(loss: float, rate: float, delay: float = 0.0) -> str:
     """What a network does to datagrams."""
-    said = [f"{100 * loss:g} % lost"] if loss else []
+    said = [f"round trip {2e3 * delay:g} ms"] if delay else []
+    said += [f"{100 * loss:g} % lost"] if loss else []
     said += [f"{rate / 1e6:g} Mbit/s"] if rate else []
     return ", ".join(said) or "as loopback is"
 
 
 def _network_name(run: Run) -> str:
-    return weather_text(run.network["loss"], run.network["rate"]) if run.network else "loopback"
+    return _weather_of(run.network) if run.network else "loopback"
+
+
+def _weather_of(network: dict[str, Any]) -> str:
+    return weather_text(network["loss"], network["rate"], network.get("delay", 0.0))
 
 
 def _network_table(runs: list[Run]) -> Table:

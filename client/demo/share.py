@@ -5,8 +5,11 @@ from __future__ import annotations
 
 import re
 
+from ultima.base.durations import duration_s
 from ultima.base.errors import InvalidArgument
 
+WAN_FORM = "ROUND TRIP,LOSS,RATE as in 50ms,1%,50Mbit"
+WAN_LOSS_MAX, TRIP_MAX_S = 0.3, 1.0
 RATE_MIN, RATE_MAX = 1_000_000, 10_000_000_000
 _RATE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([MG])(?:bit(?:/s)?|bps)", re.IGNORECASE)
 
@@ -30,3 +33,20 @@ def rate_of(text: str, field: str) -> float:
     if not RATE_MIN <= rate <= RATE_MAX:
         raise InvalidArgument(field, text, "a rate from 1Mbit to 10Gbit, as in 200Mbit")
     return rate
+
+
+def wan_of(text: str, field: str) -> tuple[float, float, float]:
+    """Of "50ms,1%,50Mbit": seconds of the round trip, share that is lost, bits per second; 0% loses nothing. Raises
+    InvalidArgument."""
+    parts = [part.strip() for part in text.split(",")]
+    if len(parts) != 3:
+        raise InvalidArgument(field, text, WAN_FORM)
+    try:
+        trip = duration_s(parts[0], field)
+        loss = 0.0 if parts[1] in ("0", "0%") else share_of(parts[1], field, WAN_LOSS_MAX)
+        rate = rate_of(parts[2], field)
+    except InvalidArgument as error:
+        raise InvalidArgument(field, text, f"{WAN_FORM}; {error.value!r} is not {error.allowed}") from None
+    if trip > TRIP_MAX_S:
+        raise InvalidArgument(field, text, f"{WAN_FORM}, with a round trip of {TRIP_MAX_S:g} s at most")
+    return trip, loss, rate

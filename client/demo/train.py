@@ -45,8 +45,8 @@ def main(arguments: list[str] | None = None) -> int:
     torch.set_num_threads(1)
     if options.backend == "ultima":
         import ultima.torch  # noqa: F401  # registers the backend
-    elif options.policy != "none" or options.coded or options.sparse is not None or options.wire:
-        raise SystemExit("--policy, --coded, --sparse, --wire: only with --backend ultima")
+    elif options.policy != "none" or options.coded or options.sparse is not None or options.wire or options.every:
+        raise SystemExit("--policy, --coded, --sparse, --wire, --every: only with --backend ultima")
     dist.init_process_group(options.backend)
     try:
         result = train(options)
@@ -71,6 +71,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--coded", type=int, default=0, help="coded gradients: ranks of each group that may be late")
     parser.add_argument("--sparse", type=share_of, metavar="SHARE", help="send the largest entries only, as in 1%%")
     parser.add_argument("--wire", choices=FORMS, help="send gradients in so few bits an element")
+    parser.add_argument("--every", type=int, default=0, help="DiLoCo: steps between two rounds; 0 for plain DDP")
     parser.add_argument("--slow-rank", type=SlowRank.parse, metavar="RANK:TIME", help="a rank that sleeps in each step")
     parser.add_argument("--events", action="store_true", help="JSON lines on rank 0, for a program that reads them")
     return parser.parse_args(arguments)
@@ -96,8 +97,9 @@ def train(options: argparse.Namespace) -> dict[str, Any]:
     torch.manual_seed(options.seed)
     epochs, share = options.epochs or images.epochs, options.batch or images.batch
     trainer = trainer_of(
-        options.policy, LeNet5(), options.learning_rate, options.coded, share, options.sparse, options.wire
-    )
+        options.policy, LeNet5(), options.learning_rate, options.coded, share, options.sparse, options.wire,
+        options.every,
+    )  # fmt: skip
     model, optimizer = trainer.model, trainer.optimizer
     loss_of = nn.CrossEntropyLoss()
     batch = share * world
@@ -108,7 +110,7 @@ def train(options: argparse.Namespace) -> dict[str, Any]:
         options, "start", backend=options.backend, data=images.source, ranks=world, seed=options.seed,
         train_images=len(images.train_labels), test_images=len(images.test_labels), epochs=epochs, steps=steps,
         batch=share, parameters=sum(p.numel() for p in model.parameters()), policy=options.policy,
-        coded=options.coded, sparse=options.sparse, wire=options.wire,
+        coded=options.coded, sparse=options.sparse, wire=options.wire, every=options.every,
     )  # fmt: skip
     # A linear decay to nothing: the accuracy at the end depends less on the last few batches.
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.01, total_iters=epochs * steps)

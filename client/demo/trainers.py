@@ -17,6 +17,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 if TYPE_CHECKING:
+    from ultima import Round
     from ultima.torch import RNA, CodedGradient, CodedSampler, PartialState, ReceiptSummary, SparseState
     from ultima.torch.partial.rounds import PartialSummary
 
@@ -63,13 +64,17 @@ def trainer_of(
     share: int,
     sparse: float | None = None,
     wire: str | None = None,
+    every: int = 0,
 ) -> Trainer:
     """The trainer for a policy; "none" for plain DDP. |coded|: ranks of each group that may be late, 0 for no coded
     gradients; |share|: points of a step for each rank; |sparse|: share of each gradient that is sent, None for all of
-    it; |wire|: the form in which gradients travel, None for float32. Raises InvalidArgument.
+    it; |wire|: the form in which gradients travel, None for float32; |every|: steps between two rounds of DiLoCo, 0 for
+    averaging gradients in each step. Raises InvalidArgument.
     """
     if coded:
         return Coded(model, learning_rate, coded, share)
+    if every:
+        return Local(model, learning_rate, every, wire, share)
     if sparse is not None:
         return Sparse(model, learning_rate, sparse)
     if wire is not None:
@@ -161,6 +166,45 @@ class Quantised(Plain):
         share = told.wire_bytes / told.dense_bytes if told.dense_bytes else 1.0
         sent = round(base["sent_bytes"] * share) if told.quantised_ops == told.ops else None
         return {**base, "sent_bytes": sent, "summary": str(told)}
+
+
+class Local(OwnShare):
+    """No DDP: ranks train by themselves, and average how far they came."""
+
+    def __init__(self, model: nn.Module, learning_rate: float, every: int, wire: str | None, share: int) -> None:
+        from ultima.torch import DiLoCo
+        from ultima.torch.backend.receipt_log import ReceiptLog
+
+        self.model = model
+        self.optimizer = torch.optim.SGD(model.parameters(), lr=learning_rate, momentum=MOMENTUM)
+        # The wire has half of the steps between two rounds for one of them.
+        self.outer: DiLoCo = DiLoCo(model, self.optimizer, every, delay=every // 2, wire=wire or "float32")
+        self.outer.on_round = self._note
+        self.rounds = 0
+        self._share = share
+        self._log = ReceiptLog()
+        self._told: dict[str, Any] = {}
+
+    def _note(self, told: Round) -> None:
+        if told.receipt is not None:
+            self._log.add(told.receipt)
+
+    def step(self) -> None:
+        self.optimizer.step()
+        self.outer.step(tokens=self._share)
+        self.rounds += 1
+
+    def finish(self) -> None:
+        told = self.outer.summary()
+        self.outer.meet()
+        self._told = {"computed": told.computed, "summary": str(told), "last": str(self.outer.last)}
+        self.outer.close()
+
+    def receipts(self) -> ReceiptSummary:
+        return self._log.summary()
+
+    def account(self, seconds: float) -> dict[str, Any]:
+        return {"steps": self.rounds, "seconds": seconds, "sent_bytes": None, "ratio": None, **self._told}
 
 
 class Rounds(OwnShare):

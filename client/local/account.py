@@ -65,6 +65,8 @@ class OuterSummary:
     """Results that were void."""
     failed: int = 0
     """Ops that ended without a result here."""
+    failure: str = ""
+    """Why the newest of them did."""
     learned: int = 0
     """How often this rank was behind and has taken the state."""
     differed: int = 0
@@ -88,4 +90,5 @@ class OuterSummary:
     def __str__(self) -> str:
         text = f"{self.rounds} rounds in {self.steps} steps; computed {100 * self.computed:.1f} % of the time"
         told = ((self.missed, "missed"), (self.partly, "taken in part"), (self.empty, "void"), (self.failed, "failed"))
-        return text + "".join(f", {count} {what}" for count, what in told if count)
+        text += "".join(f", {count} {what}" for count, what in told if count)
+        return text + (f" (the newest: {self.failure})" if self.failure else "")

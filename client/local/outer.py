@@ -183,6 +183,15 @@ class Outer:
         if self._handle is not None:
             self._take(wait=True)
 
+    def meet(self) -> None:
+        """One more round of every fragment at once; then this rank's own arrays become the outer model. To be called on
+        all ranks: before an evaluation, or at the end of training."""
+        self.finish()
+        for _ in range(self.layout.fragments):
+            self._send()
+            self.finish()
+        self._values.write(0, self._theta)
+
     def close(self) -> None:
         """Leaves the rounds. Idempotent."""
         self._handle = None
@@ -362,6 +371,7 @@ class Outer:
     def _fail(self, why: str, receipt: Receipt | None) -> None:
         """No result came here: others may have one."""
         self._summary.failed += 1
+        self._summary.failure = why
         turns = self._turns
         turns.failed()
         self._tell(Round(turns.turn, turns.fragment, "failed", why, receipt=receipt))

@@ -17,7 +17,7 @@ import pytest
 from ultima.base.errors import InvalidArgument
 from ultima.demo import relay
 from ultima.demo.relay import HEADER_BYTES, Host, Network, Relay, Weather
-from ultima.demo.share import rate_of, share_of
+from ultima.demo.share import rate_of, share_of, wan_of
 
 MBIT = 1e6
 SIZE = 1250 - HEADER_BYTES  # 10,000 bits with all that is around it
@@ -63,6 +63,25 @@ def test_rate__a_link_passes_so_many_bits_a_second() -> None:
     for number in range(5):
         found.offer(7.0, 0, 1, SIZE, number)
     assert arrivals(found) == [(pytest.approx(7.0 + (number + 2) * 0.01), number) for number in range(5)]
+
+
+def test_delay__is_that_of_the_path_and_takes_no_room_in_its_queues() -> None:
+    found = Network(2)
+    found.change(Weather(rate=MBIT, delay=0.025))
+    for number in range(3):
+        found.offer(7.0, 0, 1, SIZE, number)
+    assert arrivals(found) == [(pytest.approx(7.025 + (number + 2) * 0.01), number) for number in range(3)]
+    found.change(Weather(delay=0.025))
+    found.offer(8.0, 0, 1, SIZE, "alone")
+    assert arrivals(found) == [(pytest.approx(8.025), "alone")]
+
+
+def test_wan__is_a_round_trip_a_share_and_a_rate() -> None:
+    assert wan_of("50ms,1%,50Mbit", "--wan") == (pytest.approx(0.05), 0.01, 5e7)
+    assert wan_of("0.2, 0%, 1Gbit", "--wan") == (0.2, 0.0, 1e9)
+    for text in ("50,1%", "soon,1%,50Mbit", "2s,1%,50Mbit", "50ms,1%,fast", "50ms,40%,50Mbit"):
+        with pytest.raises(InvalidArgument, match=f"--wan is '{text}'"):
+            wan_of(text, "--wan")
 
 
 def test_rate__senders_share_the_downlink_and_not_their_uplinks() -> None:

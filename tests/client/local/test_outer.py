@@ -56,6 +56,15 @@ def test_alpha__gives_up_the_steps_made_meanwhile() -> None:
         assert (model == _done(4, 2)).all()
 
 
+def test_step_without_a_delay__takes_the_mean_at_once() -> None:
+    model = np.zeros(SIZE, np.float32)
+    outer = ultima.Outer(Net(1).jobs()[0], {"w": model}, 2, fragments=2, outer=PLAIN)
+    run([model], [outer], 3, _add)
+    outer.meet()
+    assert (model == 12.0).all()
+    assert (outer.theta == 12.0).all()
+
+
 def test_missed_round__what_the_rank_did_is_in_the_next_one_once() -> None:
     """Rank 2's data is lost whole in the first round. Fails if it is dropped, added as a slot, or if the divisor is the
     number of ranks that are in the round."""
