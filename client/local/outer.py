@@ -138,6 +138,7 @@ class Outer:
         if feedback or (feedback is None and wire == "int4"):
             self._residuals = [np.zeros(self._vectors.count, np.float32) for _ in range(fragments)]
         self._vector = self._left = np.empty(0, np.float32)
+        self._fed = False
         self._state: dict[tuple[int, int], Floats] = {}
         self._piece = np.zeros(int(self.layout.longest), np.float32)
         self._handle: Handle | None = None
@@ -306,7 +307,8 @@ class Outer:
         quant: dict[str, Any] = {}
         if self.wire != "float32":
             quant = {"wire": self.wire, "answer": "int8" if self.wire == "int4" else None}
-            if self._residuals is not None:
+            self._fed = self._residuals is not None and self.job.holds(self._left.ctypes.data, self._left.nbytes)
+            if self._residuals is not None and self._fed:
                 self._left[:] = 0 if turns.mend or not head.gave else self._residuals[turns.fragment]
                 quant["feedback"] = self._left
         try:
@@ -424,7 +426,7 @@ class Outer:
         self._values.write(low, moved)
 
     def _settle_residual(self, fragment: int, mine: Bools) -> None:
-        if self._residuals is None:
+        if self._residuals is None or not self._fed:  # without room for it, rounding was at random and left nothing
             return
         self._vectors.take_back(self._left, self._residuals[fragment], ~mine)
         self._vectors.keep_marks_out(self._left)
