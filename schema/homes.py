@@ -16,7 +16,7 @@ from schema.receipt_peer import PEER
 from schema.receipt_words import ENUMS, GIFT, STAGE_END, STATUS, TROUBLE, WHY
 from schema.rows import Enum, Struct
 from schema.statistics import DRIVER_STATS, PEER_STATS, STATS
-from schema.wire_words import COLLECTIVE, FIELD, MODE, REDOP, WIRE_WORDS
+from schema.wire_words import COLLECTIVE, DTYPE, FIELD, MODE, REDOP, WIRE_WORDS
 
 Home = dict[str, list[str]]
 """By the name of a region the lines in it. A name with spaces before it is a line itself, in a docstring where no other
@@ -147,6 +147,8 @@ def _events() -> dict[str, Home]:
 
 def _wire_words() -> dict[str, Home]:
     fields = {value.number: value.word for value in FIELD.values if value.word}
+    enums = {"dtype": DTYPE, "op": REDOP, "mode": MODE, "collective": COLLECTIVE}
+    values = {name: {number: word for word, number in numbers(enum).items()} for name, enum in enums.items()}
     return {
         "transport_c/core/base/ut.h": {"words of the wire": option_text.c_enums(WIRE_WORDS)},
         "transport_c/engine.cdef.h": {"words of the wire": text.cdef_values(WIRE_WORDS)},
@@ -157,7 +159,9 @@ def _wire_words() -> dict[str, Home]:
                 f"FIELD_BY_CODE = {fields!r}",
             ]
         },
-        "daemon/engine/events.py": {"ut_field": [f"FIELDS = {('nothing', *fields.values())!r}"]},
+        "daemon/engine/events.py": {
+            "ut_field": [f"FIELDS = {('nothing', *fields.values())!r}", f"VALUES = {values!r}"],
+        },
     }
 
 

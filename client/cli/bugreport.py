@@ -20,7 +20,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ultima.cli.common import SCHEMA, AsJson, Socket, print_json, say, socket_named
+from ultima.cli.common import AsJson, Socket, formed, print_json, say, socket_named
 from ultima.cli.files import new_file
 
 # Interfaces with errors and drops, UDP's errors, and what limits its buffers.
@@ -99,7 +99,7 @@ def gathered(socket: str) -> tuple[dict[str, bytes], dict[str, str]]:
     parts, failed = {}, {}
     for name, ask in asked.items():
         try:
-            parts[name] = json.dumps({"schema": SCHEMA, **ask()}, indent=1).encode()
+            parts[name] = json.dumps(formed(ask()), indent=1).encode()
         except UltimaError as error:
             failed[name] = str(error)
     try:

@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import typer
 
 from ultima.base.errors import InvalidArgument, UltimaError
-from ultima.cli.common import say
+from ultima.cli.common import print_json
 from ultima.cli.width import NO_LIMIT
 from ultima.v1 import installed
 
@@ -168,7 +168,7 @@ def demo(
             raise DemoFailed(str(error)) from None
     wall_s = time.monotonic() - started
     if as_json:
-        say(json.dumps(report.to_json(backend.value, runs, wall_s)))
+        print_json(report.to_json(backend.value, runs, wall_s))
     else:
         report.print_summary(console, runs, wall_s)
     if not all(run.result["replicas_equal"] for run in runs) and not _has_gaps(runs):

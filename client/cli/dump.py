@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ultima.cli.common import SCHEMA, AsJson, Since, Socket, Until, print_json, say, socket_named
+from ultima.cli.common import AsJson, Since, Socket, Until, formed, print_json, say, socket_named
 from ultima.cli.events import between
 from ultima.cli.files import write_all
 
@@ -76,7 +76,7 @@ def write(folder: Path, formats: list[str], lives: list[records_pb2.JobLife]) ->
     if "chrome" in formats:
         files["ultima.trace.json"] = lambda: _json(chrome_trace(lives))
     if "json" in formats:
-        files["ultima.json"] = lambda: _json({"schema": SCHEMA, "lives": [life_facts(life) for life in lives]})
+        files["ultima.json"] = lambda: _json(formed({"lives": [life_facts(life) for life in lives]}))
     write_all(folder, files)
     return list(files)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ultima.cli.common import SCHEMA, AsJson, OfJob, Since, Socket, Until, print_json, say, socket_named
+from ultima.cli.common import AsJson, OfJob, Since, Socket, Until, formed, print_json, say, socket_named
 from ultima.cli.width import wrapped
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def events(
     found = get_events(socket_named(socket), job, since_ns, until_ns, follow)
     if follow:
         for event in found:
-            say(json.dumps({"schema": SCHEMA, **facts(event)}) if as_json else line(event))
+            say(json.dumps(formed(facts(event))) if as_json else line(event))
         return
     rows = list(found)
     if as_json:
@@ -61,7 +61,9 @@ def between(since: str, until: str) -> tuple[int, int]:
 
 def facts(event: admin_pb2.HostEvent) -> dict[str, Any]:
     """For JSON."""
-    return {"at_ns": event.at_ns, "kind": event.kind, "job": event.job, "level": event.level, "text": event.text}
+    rank = event.rank if event.HasField("rank") else None
+    about = {"job": event.job, "rank": rank, "host": event.host}
+    return {"at_ns": event.at_ns, "kind": event.kind, **about, "level": event.level, "text": event.text}
 
 
 def line(event: admin_pb2.HostEvent) -> str:

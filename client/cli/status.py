@@ -62,7 +62,7 @@ def to_dict(message: Message) -> dict[str, Any]:
     """Every field under its own name, set or not.
 
     Integers stay integers, but a fixed64 names something and is 16 hex digits: JSON readers round integers that large.
-    Enums become words: HOST_STATE_UP is "up".
+    Enums become words: HOST_STATE_UP is "up". Options of a job are what `ultima set` takes.
     """
     return {field.name: _plain(field, getattr(message, field.name)) for field in message.DESCRIPTOR.fields}
 
@@ -76,6 +76,10 @@ def _plain(field: Any, value: Any) -> Any:
 
 
 def _one(field: Any, value: Any) -> Any:
+    if field.message_type is not None and field.message_type.full_name == "ultima.v1.JobOptions":
+        from ultima.settings.options import words
+
+        return words(value)
     if field.message_type is not None:
         return to_dict(value)
     if field.enum_type is not None:

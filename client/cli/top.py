@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ultima.cli.common import SCHEMA, AsJson, OfJob, Socket, print_json, say, socket_named
+from ultima.cli.common import AsJson, OfJob, Socket, formed, print_json, say, socket_named
 from ultima.cli.rows import clip, job_facts, job_lines, peer_facts, peer_lines
 from ultima.cli.width import cut
 
@@ -55,7 +55,7 @@ def top(
         if as_json and once:
             print_json(facts)
         elif as_json:
-            say(json.dumps({"schema": SCHEMA, **facts}))
+            say(json.dumps(formed(facts)))
         else:
             show(screen(facts, list(newest)), once)
         if once:
@@ -81,7 +81,7 @@ def show_all(socket: str, job: str, seconds: float, once: bool, as_json: bool) -
         if as_json and once:
             print_json(found)
         elif as_json:
-            say(json.dumps({"schema": SCHEMA, **found}))
+            say(json.dumps(formed(found)))
         else:
             show([cut(line) for line in cluster.lines(found, rates)], once)
         if once:

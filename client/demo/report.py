@@ -389,7 +389,7 @@ def to_json(backend: str, runs: list[Run], wall_s: float) -> dict[str, Any]:
     return {
         "backend": backend,
         "accuracy_mean": accuracy_mean(runs),
-        "step_ms_median": median(run.result["step_ms"] for run in runs),
+        "step_median_ms": median(run.result["step_ms"] for run in runs),
         "wall_s": wall_s,
         "receipts": add_up(summaries) if summaries else None,
         "runs": [

@@ -58,7 +58,27 @@ FIELDS = (
     "wire",
     "weight",
 )
+VALUES = {
+    "dtype": {1: "float32", 2: "float64", 3: "float16", 4: "bfloat16", 5: "int32", 6: "int64"},
+    "op": {1: "sum", 2: "avg", 3: "min", 4: "max", 5: "prod"},
+    "mode": {1: "bounded", 2: "best_effort", 3: "reliable"},
+    "collective": {
+        0: "allreduce",
+        1: "reduce_scatter",
+        2: "all_gather",
+        3: "broadcast",
+        4: "all_to_all",
+        5: "barrier",
+        6: "allreduce_sparse",
+        7: "allreduce_quant",
+    },
+}
 # generated: end
+
+
+def value_word(field: str, number: int) -> str:
+    """What a number means as a value of a field in which calls differ: a word, or the number itself."""
+    return VALUES.get(field, {}).get(number, str(number))
 
 
 class Event(NamedTuple):

@@ -72,7 +72,7 @@ class Council:
         self._engine, self._watchers, self._changes = engine, watchers, changes
         self._rooms: dict[Job, _Room] = {}
         self._peers: Peers | None = None
-        self.note: Note = lambda kind, text, job, level: None
+        self.note: Note = lambda kind, text, job, level, host="": None
         """Records an event: its kind, text, job and level."""
 
     def start(self, peers: Peers) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from typing import Protocol
 
 from ultima.daemon.base.errors import Refused
 from ultima.daemon.base.ranges import STEP_OPS, WINDOW
@@ -25,7 +25,11 @@ log = logging.getLogger("ultimad.returning")
 
 WINDOW_SECONDS_MAX = 600.0  # the largest limits.drain_window_seconds of any daemon
 
-Note = Callable[[str, str, str, str], None]
+
+class Note(Protocol):
+    """Records an event: its kind, text, job and level, and the other host that it is about."""
+
+    def __call__(self, kind: str, text: str, job: str, level: str, *, host: str = "") -> None: ...
 
 
 class Returning:
@@ -33,8 +37,7 @@ class Returning:
 
     def __init__(self, engine: HostEngine) -> None:
         self._engine = engine
-        self.note: Note = lambda kind, text, job, level: None
-        """Records an event: its kind, text, job and level."""
+        self.note: Note = lambda kind, text, job, level, host="": None
 
     def announced(self, job: Job, link: Link, back_within_ms: int) -> None:
         """The daemon of a host that is up says that it goes, or (0) nothing of the kind."""
@@ -44,7 +47,7 @@ class Returning:
                 f"{link.host.name} of job {job.name}: its daemon was told to stop and should be back in {seconds:g} s"
             )
             log.info("host goes job=%s host=%d back_within=%g", job.name, link.host.index, seconds)
-            self.note("host_goes", text, job.name, "info")
+            self.note("host_goes", text, job.name, "info", host=str(link.host.place))
             self._await(job, link, True)
             link.back_within_s = seconds
 
@@ -80,7 +83,7 @@ class Returning:
                 "cannot go on without it"
             )
             log.warning("host does not return job=%s host=%d within=%g", job.name, link.host.index, seconds)
-            self.note("host_gone", text, job.name, "warning")
+            self.note("host_gone", text, job.name, "warning", host=str(link.host.place))
             for session in job.sessions.values():  # before their ops fail of it
                 session.trainer.tell("host gone", text)
         self.left(job, link)

@@ -171,7 +171,9 @@ class JobTable:
                 "rank joined job=%s rank=%d session=%d pid=%d next_op_seq=%d",
                 *(job.name, spec.rank, session, trainer.pid, next_op_seq),
             )
-            self.recorder.events.note("rank_joined", f"rank {spec.rank} of job {job.name} has joined", job.name)
+            self.recorder.events.note(
+                "rank_joined", f"rank {spec.rank} of job {job.name} has joined", job.name, rank=spec.rank
+            )
             bucket, options = job.membership.bucket_bytes_max, job.in_force.options
             member = job.membership
             lanes, parts = member.lanes, member.portions
@@ -380,7 +382,7 @@ class JobTable:
             *("left" if in_good_order else "died", job.name, rank, session.number, session.trainer.pid),
         )
         how = ("rank_left", "left", "info") if in_good_order else ("rank_died", "died", "warning")
-        self.recorder.events.note(how[0], f"rank {rank} of job {job.name} {how[1]}", job.name, how[2])
+        self.recorder.events.note(how[0], f"rank {rank} of job {job.name} {how[1]}", job.name, how[2], rank=rank)
         if not job.empty:
             self._announce(job)
         elif job.ready and not self._closing:

@@ -26,7 +26,9 @@ LEVELS = ("info", "warning", "error")
 
 @dataclass(frozen=True, slots=True)
 class HostEvent:
-    """See the module. `number` counts from 1 since the daemon's start; `at_ns` is since 1970."""
+    """See the module. `number` counts from 1 since the daemon's start; `at_ns` is since 1970. `rank` is that of the job
+    and `host` the other host, as address:port of its daemon, that it is about; None and "" where it is about none.
+    """
 
     number: int
     at_ns: int
@@ -34,11 +36,13 @@ class HostEvent:
     job: str
     text: str
     level: str
+    rank: int | None = None
+    host: str = ""
 
     @property
     def bytes(self) -> int:
         """About what it takes of memory."""
-        return EVENT_BYTES + len(self.kind) + len(self.job) + len(self.text)
+        return EVENT_BYTES + len(self.kind) + len(self.job) + len(self.text) + len(self.host)
 
 
 class EventLog:
@@ -61,7 +65,9 @@ class EventLog:
         """Number of the newest event; 0 while there is none."""
         return self._number
 
-    def note(self, kind: str, text: str, job: str = "", level: str = "info") -> None:
+    def note(
+        self, kind: str, text: str, job: str = "", level: str = "info", *, rank: int | None = None, host: str = ""
+    ) -> None:
         """Something has happened. It is counted also where it is left out."""
         self.counts[kind] += 1
         now = self._monotonic()
@@ -74,7 +80,7 @@ class EventLog:
         if left_out:
             text = f"{text} ({left_out} more of this kind were left out)"
         self._number += 1
-        event = HostEvent(self._number, self._wall(), kind, job, text, level)
+        event = HostEvent(self._number, self._wall(), kind, job, text, level, rank, host)
         self._events.append(event)
         self._bytes += event.bytes
         while self._bytes > BYTES_MAX:

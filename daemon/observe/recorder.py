@@ -92,10 +92,12 @@ class Recorder:
             return
         job = record.life.job
         if state is State.UP:
-            self.events.note("host_up", f"{host.name} of job {job} is connected", job)
+            self.events.note("host_up", f"{host.name} of job {job} is connected", job, host=str(host.place))
         else:
             reason = f": {why}" if why else ""
-            self.events.note("host_gone", f"{host.name} of job {job} is gone{reason}", job, "warning")
+            self.events.note(
+                "host_gone", f"{host.name} of job {job} is gone{reason}", job, "warning", host=str(host.place)
+            )
 
     def take_minutes(self) -> tuple[list[LifeRow], list[MinuteRow]]:
         """Minutes of all jobs that are new or have changed since the last call, and the lives that they are of."""

@@ -18,7 +18,7 @@ from pathlib import Path
 from ultima.daemon.observe.events import HostEvent
 
 FILE = "history.db"
-VERSION = 1
+VERSION = 2
 DAY_NS = 86_400 * 10**9
 AGE_MAX_NS = 7 * DAY_NS
 BYTES_MAX = 64 << 20  # of the file and its write-ahead log
@@ -35,8 +35,13 @@ CREATE TABLE lives (
 CREATE TABLE minutes (
     life INTEGER, start_ns INTEGER, minute BLOB, op BLOB, receipt BLOB, PRIMARY KEY (life, start_ns));
 CREATE INDEX minutes_by_time ON minutes (start_ns);
-CREATE TABLE events (at_ns INTEGER, kind TEXT, job TEXT, text TEXT, level TEXT);
+CREATE TABLE events (at_ns INTEGER, kind TEXT, job TEXT, text TEXT, level TEXT, rank INTEGER, host TEXT);
 CREATE INDEX events_by_time ON events (at_ns);
+"""
+# What a file of version 1 lacks.
+_SINCE_1 = """
+ALTER TABLE events ADD COLUMN rank INTEGER;
+ALTER TABLE events ADD COLUMN host TEXT DEFAULT '';
 """
 _LIVES_BY_JOB = "CREATE INDEX IF NOT EXISTS lives_by_job ON lives (job, began_ns)"
 # Of an event whose job nobody knows, as of what is the daemon's own: NULL.
@@ -115,6 +120,8 @@ class Store:
             db.execute(f"PRAGMA journal_size_limit = {_LOG_BYTES}")
             if version == 0:
                 db.executescript(f"BEGIN; {_SCHEMA} {_LIVES_BY_JOB}; PRAGMA user_version = {VERSION}; COMMIT;")
+            elif version == 1:
+                db.executescript(f"BEGIN; {_SINCE_1} {_LIVES_BY_JOB}; PRAGMA user_version = {VERSION}; COMMIT;")
             elif version == VERSION:
                 db.execute(_LIVES_BY_JOB)
             else:
@@ -150,8 +157,8 @@ class Store:
                 ((r.life, r.start_ns, r.minute, r.op, r.receipt) for r in batch.minutes),
             )
             self._db.executemany(
-                "INSERT INTO events VALUES (?, ?, ?, ?, ?)",
-                ((e.at_ns, e.kind, e.job, e.text, e.level) for e in batch.events),
+                "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?)",
+                ((e.at_ns, e.kind, e.job, e.text, e.level, e.rank, e.host) for e in batch.events),
             )
 
     def prune(self, now_ns: int) -> None:
@@ -172,7 +179,8 @@ class Store:
     def events(self, job: str, since_ns: int, until_ns: int, most: int) -> list[HostEvent]:
         """The newest `most` of them in that time, oldest first; of all jobs for ""."""
         rows = self._db.execute(
-            "SELECT at_ns, kind, job, text, level FROM events WHERE at_ns >= ? AND at_ns <= ? AND (? = '' OR job = ?)"
+            "SELECT at_ns, kind, job, text, level, rank, host FROM events"
+            " WHERE at_ns >= ? AND at_ns <= ? AND (? = '' OR job = ?)"
             " ORDER BY at_ns DESC, rowid DESC LIMIT ?",
             (since_ns, until_ns, job, job, most),
         ).fetchall()

@@ -18,7 +18,9 @@ import grpc.aio
 
 from ultima.daemon.base.logs import about
 from ultima.daemon.engine.engine import FIELDS, Event, EventKind, Status
+from ultima.daemon.engine.events import value_word
 from ultima.daemon.engine.host_engine import HostEngine
+from ultima.daemon.hosts.host import Host
 from ultima.daemon.jobs.job import Job
 from ultima.daemon.jobs.table import JobTable
 from ultima.daemon.probe.initiators import Initiators
@@ -51,8 +53,8 @@ class News:
         for fd in self._engine.event_fds:
             asyncio.get_running_loop().remove_reader(fd)
 
-    def _note(self, kind: str, text: str, job: str, level: str) -> None:
-        self._jobs.recorder.events.note(kind, text, job, level)
+    def _note(self, kind: str, text: str, job: str, level: str, host: Host | None = None) -> None:
+        self._jobs.recorder.events.note(kind, text, job, level, host="" if host is None else str(host.place))
 
     def _op_done(self, job: Job | None, name: str, event: Event) -> None:
         if job is not None:
@@ -74,20 +76,26 @@ class News:
     def _take(self, event: Event) -> None:
         job = self._jobs.by_number(event.job)
         name = job.name if job is not None else "-"
+        known = job.membership.hosts if job is not None and job.membership is not None else ()
+        host = known[event.host] if event.host < len(known) else None
+        there = host.name if host is not None else f"host {event.host}"
         if job is not None and event.kind in (EventKind.OP_DONE, EventKind.READY, EventKind.ACTIVATED):
             self._initiators.take(job, event)
         if event.kind == EventKind.OP_DONE:
             self._op_done(job, name, event)
         elif event.kind == EventKind.DESYNC:
             field = FIELDS[event.a] if event.a < len(FIELDS) else str(event.a)
+            here, other = value_word(field, event.b), value_word(field, event.c)
             log.error(
-                "desync job=%s op_seq=%d host=%d field=%s here=%d there=%d",
-                *(name, event.op_seq, event.host, field, event.b, event.c),
+                "desync job=%s op_seq=%d host=%d field=%s here=%s there=%s",
+                *(name, event.op_seq, event.host, field, here, other),
                 extra=about(name),
             )
             self._note(
-                "desync", f"op {event.op_seq} of job {name}: {field} differs on host {event.host}", name, "error"
-            )
+                "desync",
+                f"op {event.op_seq} of job {name}: {field} is {here} here and {other} on {there}",
+                name, "error", host,
+            )  # fmt: skip
         elif event.kind == EventKind.BAD_SUBMISSION:
             seen = about(name, event.session)
             log.warning("bad submission job=%s session=%d error=-%d", name, event.session, event.a, extra=seen)
@@ -99,14 +107,15 @@ class News:
             log.warning("replicas differ job=%s op_seq=%d hosts=%#x of=%#x", *values, extra=about(name))
         elif event.kind == EventKind.PATH:
             what = "full packets do not get through, sending in pieces" if event.a else "full packets get through"
-            self._note("path_changed", f"to host {event.host} of job {name}: {what}", name, "warning")
+            self._note("path_changed", f"to {there} of job {name}: {what}", name, "warning", host)
             level = logging.WARNING if event.a else logging.INFO
             log.log(level, "path changed job=%s host=%d: %s", name, event.host, what, extra=about(name, event.host))
         elif event.kind == EventKind.VIOLATION:
             wait = self._jobs.fellows.violated(job, event.host) if job is not None else None
             then = "" if wait is None else f"; next path in {wait:g} s"
             log.error("protocol violated job=%s host=%d%s", name, event.host, then, extra=about(name, event.host))
-            self._note("protocol_violated", f"host {event.host} of job {name} broke the protocol{then}", name, "error")
+            text = f"{there} of job {name} broke the protocol{then}"
+            self._note("protocol_violated", text, name, "error", host)
 
 
 class Fresh(grpc.aio.ServerInterceptor):  # type: ignore[misc]

@@ -402,7 +402,10 @@ class Daemon:
 
     def _note_ailment(self, job: Job) -> None:
         if job.ailment:
-            self._note("udp_blocked", job.ailment.text, job.name, "error")
+            known = job.membership.hosts if job.membership is not None else ()
+            blamed = [known[index] for index in job.ailment.hosts if index < len(known)]
+            host = str(blamed[0].place) if len(blamed) == 1 else ""
+            self._note("udp_blocked", job.ailment.text, job.name, "error", host)
         else:
             self._note("udp_open", f"UDP gets through again in job {job.name}", job.name)
 
@@ -412,8 +415,8 @@ class Daemon:
         self._note("nodes_withdrawn", f"nodes that the authority has withdrawn: {told}", level="warning")
         self.jobs.fellows.part_with(nodes)
 
-    def _note(self, kind: str, text: str, job: str = "", level: str = "info") -> None:
-        self.jobs.recorder.events.note(kind, text, job, level)
+    def _note(self, kind: str, text: str, job: str = "", level: str = "info", host: str = "") -> None:
+        self.jobs.recorder.events.note(kind, text, job, level, host=host)
 
     def _log_start(self) -> None:
         info = self.engine.info

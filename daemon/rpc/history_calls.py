@@ -124,4 +124,7 @@ def bounds(since_ns: int, until_ns: int) -> tuple[int, int]:
 
 def event_message(event: HostEvent) -> admin_pb2.HostEvent:
     """As it travels."""
-    return admin_pb2.HostEvent(at_ns=event.at_ns, kind=event.kind, job=event.job, text=event.text, level=event.level)
+    return admin_pb2.HostEvent(
+        at_ns=event.at_ns, kind=event.kind, job=event.job, text=event.text, level=event.level,
+        rank=event.rank, host=event.host,
+    )  # fmt: skip

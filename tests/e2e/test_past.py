@@ -35,7 +35,7 @@ def said(host: Any, *arguments: str, status: int = 0) -> str:
 
 def told(host: Any, *arguments: str) -> dict[str, Any]:
     facts: dict[str, Any] = json.loads(said(host, *arguments, "--json"))
-    assert facts["schema"] == 1
+    assert facts["schema"] == 2
     return facts
 
 
@@ -60,7 +60,7 @@ def test_events_and_history__of_a_job(four: Hosts) -> None:
     golden.check("history", keys(history))
     assert sum(minute["ops_complete_count"] for minute in history["minutes"]) == STEPS
     assert sum(minute["bucket_bytes"] for minute in history["minutes"]) == STEPS * 12000
-    assert all(0 < minute["op_p50_us"] <= minute["op_p99_us"] <= minute["op_max_us"] for minute in history["minutes"])
+    assert all(0 < minute["op_p50_s"] <= minute["op_p99_s"] <= minute["op_max_s"] for minute in history["minutes"])
     assert all(len(line) <= 80 for line in said(four[0], "history", "--job", name).splitlines())
 
 

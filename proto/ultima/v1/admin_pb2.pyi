@@ -1009,6 +1009,8 @@ class HostEvent(google.protobuf.message.Message):
     JOB_FIELD_NUMBER: builtins.int
     TEXT_FIELD_NUMBER: builtins.int
     LEVEL_FIELD_NUMBER: builtins.int
+    RANK_FIELD_NUMBER: builtins.int
+    HOST_FIELD_NUMBER: builtins.int
     at_ns: builtins.int
     kind: builtins.str
     job: builtins.str
@@ -1017,6 +1019,10 @@ class HostEvent(google.protobuf.message.Message):
     """One sentence."""
     level: builtins.str
     """Whether somebody should look: "info", "warning" or "error"."""
+    rank: builtins.int
+    """The rank of the job that it is about, if it is about one."""
+    host: builtins.str
+    """The other host that it is about, as address:port of its daemon; empty if it is about none."""
     def __init__(
         self,
         *,
@@ -1025,9 +1031,16 @@ class HostEvent(google.protobuf.message.Message):
         job: builtins.str = ...,
         text: builtins.str = ...,
         level: builtins.str = ...,
+        rank: builtins.int | None = ...,
+        host: builtins.str = ...,
     ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["at_ns", b"at_ns", "job", b"job", "kind", b"kind", "level", b"level", "text", b"text"]
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_rank", b"_rank", "rank", b"rank"]
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_rank", b"_rank", "at_ns", b"at_ns", "host", b"host", "job", b"job", "kind", b"kind", "level", b"level", "rank", b"rank", "text", b"text"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__rank: typing_extensions.TypeAlias = typing.Literal["rank"]
+    _WhichOneofArgType__rank: typing_extensions.TypeAlias = typing.Literal["_rank", b"_rank"]
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__rank) -> _WhichOneofReturnType__rank | None: ...
 
 Global___HostEvent: typing_extensions.TypeAlias = HostEvent
 

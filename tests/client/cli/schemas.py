@@ -26,11 +26,15 @@ FOLDER = Path(__file__).resolve().parents[3] / "deploy/json"
 TYPES = {bool: "boolean", int: "integer", float: "number", str: "string", type(None): "null", dict: "object",
          list: "array"}  # fmt: skip
 MAP_KEYS = 8  # an object of so many numbers and nothing else is a table: its keys are no part of the form
-UNITS = "The unit of a number is the end of its name: _ns, _us, _ms, _s, _bytes; a _share is from 0 to 1."
+UNITS = (
+    "The end of a name is the unit: _s a duration in seconds, _ns a moment in nanoseconds since 1970, _bytes; a _share "
+    "is from 0 to 1."
+)
 # May be null, whether or not a test has seen that: what is not known, or not measured.
 NULLABLE = {
-    *("straggler_rank", "took_us", "torch", "version", "rtt_min_us", "rtt_median_us", "rtt_max_us", "clock_ahead_us"),
-    *("clock_error_us", "datagrams_there", "datagrams_here", "packet_bytes", "receipt"),
+    *("straggler_rank", "took_s", "torch", "version", "rtt_min_s", "rtt_median_s", "rtt_max_s", "clock_ahead_s"),
+    *("clock_error_s", "datagrams_there", "datagrams_here", "packet_bytes", "receipt", "rank", "for_s", "written"),
+    *("receipts", "network", "t_b_s", "deadline_s", "first_s", "last_s", "opened_s", "accuracy_mean"),
 }
 _seen: dict[str, list[Any]] = defaultdict(list)
 

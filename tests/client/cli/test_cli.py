@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from tests.client.cli import golden
 from ultima.base.errors import DaemonLost, DaemonUnavailable, InvalidArgument, JoinTimeout, UltimaError
 from ultima.cli import common, main
+from ultima.v1 import admin_pb2, types_pb2
 
 runner = CliRunner()
 
@@ -99,7 +100,7 @@ def test_version__says_what_is_installed() -> None:
 
 def test_version__json_keys_stay() -> None:
     facts = json.loads(runner.invoke(main.build(), ["version", "--json"]).output)
-    assert facts["schema"] == 1
+    assert facts["schema"] == 2
     assert set(facts) == {"schema", "version", "python", "extension", "torch", "machine", "kernel"}
     assert facts["python"] == ".".join(map(str, sys.version_info[:3]))
 
@@ -126,3 +127,15 @@ def test_say__is_what_all_verbs_print_with(capsys: pytest.CaptureFixture[str]) -
     assert lines[0].startswith("common.py: typer.echo(printable(") and lines[1] == "top.py: typer.echo(CLEAR, nl=False)"
     common.say("a\tb\n\x1b[31mred\x9b\r")
     assert capsys.readouterr().out == "a\tb\n?[31mred??\n"
+
+
+def test_web_and_set__as_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    options = types_pb2.JobOptions(incast=2)
+    monkeypatch.setattr("ultima.admin.operate.open_page", lambda socket: f"http://{socket}")
+    monkeypatch.setattr("ultima.admin.calls.tune", lambda socket, job, said: options)
+    status = admin_pb2.GetStatusResponse(jobs=[admin_pb2.JobStatus(job="j", options=types_pb2.JobOptions())])
+    monkeypatch.setattr("ultima.admin.calls.get_status", lambda socket, job: status)
+    asked = runner.invoke(main.build(), ["web", "--json", "--socket", "/tmp/x.sock"])
+    assert json.loads(asked.output)["address"] == "http:///tmp/x.sock"
+    asked = runner.invoke(main.build(), ["set", "j", "incast=2", "--json", "--socket", "/tmp/x.sock"])
+    assert json.loads(asked.output)["changed"]["incast"]["after"] == "2"

@@ -196,7 +196,7 @@ def test_demo__with_ultima_says_what_the_receipts_say(forked: None) -> None:
     assert facts["receipts"]["complete"] == facts["receipts"]["ops"]
     assert facts["receipts"]["missing_bytes"] == 0
     assert facts["receipts"]["expected_bytes"] >= 2 * 74 * 61706 * 4
-    assert facts["receipts"]["p50_us"] > 0
+    assert facts["receipts"]["p50_s"] > 0
 
 
 @needs_torch

@@ -77,7 +77,7 @@ def test_doctor__all_is_well(servicer: Servicer) -> None:
 def test_doctor__json(servicer: Servicer) -> None:
     result = runner.invoke(main.build(), ["doctor", "--json"])
     told = json.loads(result.output)
-    assert result.exit_code == 1 and told["schema"] == 1 and told["well"] is False
+    assert result.exit_code == 1 and told["schema"] == 2 and told["well"] is False
     golden.check("doctor", {"checks": told["checks"][-3:]})
 
 

@@ -31,9 +31,9 @@ def told(*more: str) -> dict[str, object]:
 def test_simulate__predicts_and_stays_above_the_wire() -> None:
     clean, lossy, slow = told(), told("--loss", "2%"), told("--slow-host", "10")
     for row in (clean, lossy, slow):
-        assert row["ops"] == 28 and row["bound_us"] < row["p50_us"] <= row["p99_us"]  # type: ignore[operator]
+        assert row["ops"] == 28 and row["bound_s"] < row["p50_s"] <= row["p99_s"]  # type: ignore[operator]
     assert clean["lost_share"] == 0 and 0.01 < lossy["lost_share"] < 0.03  # type: ignore[operator]
-    assert slow["p50_us"] > 5 * clean["p50_us"] and slow["bound_us"] == pytest.approx(10 * clean["bound_us"], 0.01)  # type: ignore[operator]
+    assert slow["p50_s"] > 5 * clean["p50_s"] and slow["bound_s"] == pytest.approx(10 * clean["bound_s"], 0.01)  # type: ignore[operator]
     assert told("--loss", "2%") == lossy, "virtual time: the same seed gives the same figures"
     assert told("--loss", "2%", "--seed", "2") != lossy
 
@@ -42,7 +42,7 @@ def test_simulate__few_bits_take_a_share_of_the_time() -> None:
     """Packets are as many as a quantised op has; the bucket is told as it is given."""
     dense, few = told("--bucket", "200K"), told("--bucket", "200K", "--wire", "int4")
     assert few["bucket_bytes"] == dense["bucket_bytes"] == 200 << 10
-    assert 0.1 < few["bound_us"] / dense["bound_us"] < 0.2 and few["p50_us"] < 0.5 * dense["p50_us"]  # type: ignore[operator]
+    assert 0.1 < few["bound_s"] / dense["bound_s"] < 0.2 and few["p50_s"] < 0.5 * dense["p50_s"]  # type: ignore[operator]
 
 
 def test_simulate__for_people_and_for_scripts() -> None:

@@ -18,6 +18,7 @@ from tests.client.cli import golden
 from ultima.admin.calls import get_status
 from ultima.base.errors import DaemonUnavailable, ProtocolError
 from ultima.cli import main, status
+from ultima.cli.common import in_units
 from ultima.settings.options import policy_text
 from ultima.v1 import admin_pb2, admin_pb2_grpc, partial_pb2, types_pb2
 
@@ -76,14 +77,16 @@ def test_status__json_has_every_field_in_its_own_type(socket: str) -> None:
     result = runner.invoke(main.build(), ["status", "--json"])
     assert result.exit_code == 0, result.output
     facts = json.loads(result.output)
-    assert facts.pop("schema") == 1
-    assert set(facts) == {field.name for field in admin_pb2.GetStatusResponse.DESCRIPTOR.fields}
+    assert facts.pop("schema") == 2
+    named = in_units(dict.fromkeys(field.name for field in admin_pb2.GetStatusResponse.DESCRIPTOR.fields))
+    assert set(facts) == set(named) and facts["uptime_s"] == 7300
     assert facts["incarnation"] == "8000000000000005", "a number of that size is rounded by most readers of JSON"
     assert facts["engine"]["counters"] == {"packets_sent": 2**40}
     assert facts["engine"]["gro"] is False
     (job,) = facts["jobs"]
     assert job["ops_complete_count"] == 41
-    assert job["op_p99_us"] == 2750
+    assert {job["options"][name] for name in ("algorithm", "t_b", "t_c")} == {"ring", "off", "2ms"}, "as `ultima set`"
+    assert job["op_p99_s"] == 0.00275
     assert [host["state"] for host in job["hosts"]] == ["up", "up"]
     assert job["hosts"][0]["host"]["ranks"] == [0, 1]
 

@@ -3,17 +3,20 @@
 
 import inspect
 import json
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.client.cli import schemas
 from ultima.cli import ca
+from ultima.cli.common import MOMENTS, in_units
 from ultima.cli.main import VERBS
 
 FILES = sorted(schemas.FOLDER.glob("*.schema.json"))
-APART = {"perf", "demo", "set", "bench-cluster", "dump", "simulate", "web"}
-"""Their JSON depends on what was asked for, or no test in this process prints it: their own tests hold its keys."""
+APART = {"perf"}
+"""It writes a file in the form of nccl-tests, which its own tests hold."""
 
 
 def test_schemas__there_is_one_for_each_verb_that_prints_json() -> None:
@@ -35,6 +38,30 @@ def test_schemas__are_what_they_say(path: Path) -> None:
         and "Keys may be added" in schema["description"]
     )
     assert schema["properties"]["schema"] == {"type": "integer"} and "schema" in schema["required"]
+
+
+def test_schemas__have_one_unit_for_each_kind_of_quantity() -> None:
+    """Of all names that they have, wherever they stand."""
+
+    def names(schema: object) -> Iterator[str]:
+        for each in schema if isinstance(schema, list) else schema.values() if isinstance(schema, dict) else ():
+            yield from names(each)
+        yield from schema.get("properties", ()) if isinstance(schema, dict) else ()
+
+    timed = {
+        name for path in FILES for name in names(json.loads(path.read_text())) if re.search("_(ns|us|ms|s)$", name)
+    }
+    assert {name for name in timed if name.removesuffix("_ns") in MOMENTS} == {n for n in timed if not n.endswith("_s")}
+    assert {"at_ns", "not_after_ns", "op_p50_s", "uptime_s", "t_b_s"} <= timed
+    assert not {name.removesuffix("_s") for name in timed} & MOMENTS
+
+
+def test_in_units__keeps_what_is_no_number_and_every_place() -> None:
+    found = in_units(
+        {"a_us": [1, None], "b": {"up_ms": 1500}, "not_after_s": 2, "at_ns": 3, "loss_ppm": 5, "x_us": "2us"}
+    )
+    same = {"a_s": [1e-6, None], "b": {"up_s": 1.5}, "not_after_ns": 2 * 10**9, "at_ns": 3, "loss_share": 5e-6}
+    assert found == same | {"x_us": "2us"} and list(found) == [*same, "x_us"]
 
 
 def test_misfits__sees_what_is_wrong_and_leaves_what_is_new() -> None:

@@ -253,7 +253,7 @@ def test_set__what_was_so_already(asked: list[Any]) -> None:
 def test_set__json(asked: list[Any]) -> None:
     result = CliRunner().invoke(main.build(), ["set", "train", "incast=2", "--json", "--socket", "/tmp/x.sock"])
     told = json.loads(result.output)
-    assert told["schema"] == 1 and told["changed"] == {"incast": {"before": "dynamic", "after": "2"}}
+    assert told["schema"] == 2 and told["changed"] == {"incast": {"before": "dynamic", "after": "2"}}
     assert told["job"] == "train" and told["options"]["algorithm"] == "tar"
 
 

@@ -447,7 +447,7 @@ async def test_status__shows_ops_hosts_and_limits(house: House) -> None:
         fake.op_done(0, elapsed_ns=elapsed_us * 1000)
     fake.op_done(0, Status.PARTIAL, 1_000_000, 500)
     fake.op_done(0, Status.FAILED, 1_000_000)
-    fake.emit(EventKind.DESYNC, 0, host=1, a=3, b=10, c=11)
+    fake.emit(EventKind.DESYNC, 0, host=1, a=1, b=1, c=2)
     fake.emit(EventKind.BAD_SUBMISSION, 0, session=0, a=9)
     fake.emit(EventKind.VIOLATION, 0, host=1)
     fake.emit(EventKind.PATH, 0, host=1, a=1)
@@ -460,6 +460,12 @@ async def test_status__shows_ops_hosts_and_limits(house: House) -> None:
     assert job.hosts[1].srtt_us == 1500 and job.hosts[1].state == types_pb2.HOST_STATE_UP
     assert job.hosts[1].violations_count == 1 and job.hosts[1].quarantine_s == 0
     assert job.hosts[0].state == types_pb2.HOST_STATE_UP and list(job.hosts[0].host.ranks) == [0]
+    there = f"{job.hosts[1].host.address}:{job.hosts[1].host.grpc_port}"
+    events = {event.kind: event for event in daemons[0].jobs.recorder.events.after(0)}
+    assert {events[kind].host for kind in ("host_up", "desync", "protocol_violated", "path_changed")} == {there}
+    assert f"dtype is float32 here and float64 on host 1 ({there})" in events["desync"].text
+    assert all(f"host 1 ({there})" in events[kind].text for kind in ("host_up", "protocol_violated", "path_changed"))
+    assert (events["rank_joined"].rank, events["rank_joined"].host, events["host_up"].rank) == (0, "", None)
     assert answer.version == "1.2.3" and answer.engine.simd == "plain" and answer.incarnation
     assert answer.limits["limits.jobs"] == 16 and answer.limits["hosts_per_job"] == 64
     assert answer.engine.counters["oldest_open_ns"] == 0  # never, as no op is open

@@ -45,6 +45,23 @@ def test_store__what_was_written_is_there_without_a_close(tmp_path: Path) -> Non
     assert os.stat(tmp_path / FILE).st_mode & 0o777 == 0o600
 
 
+def test_store__takes_over_a_file_of_before_events_had_ranks_and_hosts(tmp_path: Path) -> None:
+    Store(tmp_path).close()
+    with sqlite3.connect(tmp_path / FILE) as db:
+        db.executescript(
+            "DROP TABLE events; CREATE TABLE events (at_ns INTEGER, kind TEXT, job TEXT, text TEXT, level TEXT);"
+        )
+        db.execute("INSERT INTO events VALUES (5, 'kind', 'job', 'it happened', 'info')")
+        db.execute("PRAGMA user_version = 1")
+    db.close()
+    for _ in range(2):
+        store = Store(tmp_path)
+        assert store.events("", 0, 5, 10) == [an_event(5)]
+        store.write(Batch(events=[about := replace(an_event(6), rank=0, host="10.0.0.2:29520")]))
+        assert store.events("", 6, 6, 1) == [about]
+        store.close()
+
+
 def test_store__what_is_too_old_goes(tmp_path: Path) -> None:
     store = Store(tmp_path)
     now = 100 * AGE_MAX_NS
