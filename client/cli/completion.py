@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated
 
 import typer
@@ -35,6 +36,11 @@ def completion(
         return
     say(f"# {SHELLS[shell]}")
     say(script)
+
+
+def words() -> list[str]:
+    """Those of the command line that is to be completed, as one shell or the other tells it."""
+    return [word for name in ("COMP_WORDS", "_TYPER_COMPLETE_ARGS") for word in os.environ.get(name, "").split()]
 
 
 def prepare() -> None:

@@ -219,6 +219,10 @@ def test_completion__of_verbs_and_options_in_each_shell() -> None:
         environment = os.environ | variables | {"_ULTIMA_COMPLETE": f"complete_{shell}"}
         done = subprocess.run(ultima, env=environment, capture_output=True, text=True, timeout=60)
         assert "log-level" in done.stdout and "history" not in done.stdout, shell
+        further = {name: "ultima status --al" for name in variables if name in ("COMP_WORDS", "_TYPER_COMPLETE_ARGS")}
+        environment |= further | {"COMP_CWORD": "2"}
+        done = subprocess.run(ultima, env=environment, capture_output=True, text=True, timeout=60)
+        assert "--all" in done.stdout and "--job" not in done.stdout, shell
     assert runner.invoke(main.build(), ["completion", "tcsh"]).exit_code == 2
     assert json.loads(runner.invoke(main.build(), ["completion", "bash", "--json"]).output)["schema"] == 2
 

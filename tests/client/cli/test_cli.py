@@ -31,6 +31,12 @@ def test_help__of_each_verb(verb: str) -> None:
     result = runner.invoke(main.build(), [verb, "--help"])
     assert result.exit_code == 0
     assert "Usage" in result.output
+    assert runner.invoke(main.build({verb, "--help"}), [verb, "--help"]).output == result.output
+
+
+def test_help__does_not_read_the_options_of_verbs_that_are_not_called() -> None:
+    assert runner.invoke(main.build(set()), ["--help"]).output == runner.invoke(main.build(), ["--help"]).output
+    assert "--job" not in runner.invoke(main.build(set()), ["status", "--help"]).output
 
 
 @pytest.mark.parametrize(
