@@ -3,15 +3,30 @@
 
 import math
 import re
+import warnings
 from datetime import timedelta
 
 import pytest
 
 from ultima import InvalidArgument
 from ultima.base.durations import deadline_s, duration_s
+from ultima.base.warning import UltimaWarning
 from ultima.settings import config
 from ultima.settings.config import Settings, join_address, resolve, size_bytes, socket_path
 from ultima.settings.options import TABLE
+
+
+@pytest.mark.parametrize("value", [250, "250", " 250 "])
+def test_deadline__a_large_number_without_a_unit_is_warned_of(value: object) -> None:
+    with pytest.warns(UltimaWarning, match=r"deadline = 250 is 250 seconds, .* write '250ms' or '250s'"):
+        assert deadline_s(value, "deadline") == 250
+
+
+@pytest.mark.parametrize("value", [60, "60", 250.0, "250s", "5m", timedelta(seconds=250), "none"])
+def test_deadline__one_that_is_clear_is_not(value: object) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        deadline_s(value, "deadline")
 
 
 @pytest.mark.parametrize(

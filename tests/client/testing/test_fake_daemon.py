@@ -116,7 +116,7 @@ def test_agree__identical_bytes_or_an_exception() -> None:
 def test_advance__deadlines_come_without_a_sleep() -> None:
     with FakeDaemon(2) as daemon, daemon.connect(0, arena="64K") as a, daemon.connect(1, arena="64K") as b:
         began = time.monotonic()
-        handle = a.allreduce_async(np.ones(4), deadline=3600)
+        handle = a.allreduce_async(np.ones(4), deadline="1h")
         assert not handle.done()
         daemon.advance(1800)
         assert not handle.done()
