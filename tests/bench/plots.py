@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests import drawing
 from tests.bench.rig import Series
 from tests.bench.studies import Table
 
@@ -21,63 +22,61 @@ UNDRAWN = ("fair", "overhead")
 
 def draw(tables: Sequence[Table], folder: Path, stamp: str) -> list[Path]:
     """Writes one file for each table that has a picture; |stamp| says where the figures are from."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    matplotlib.rcParams.update({"svg.hashsalt": "ultima", "font.size": 9, "axes.spines.top": False,
-                                "axes.spines.right": False, "svg.fonttype": "none"})  # fmt: skip
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for table in tables:
         if table.name not in UNDRAWN and table.cases:
-            written.append(_bars(table, folder / f"{table.name}.svg", stamp))
+            written.append(_dots(table, folder / f"{table.name}.svg", stamp))
         if table.name == "loss":
             written.append(_tails(table, folder / "tails.svg", stamp))
     return written
 
 
-def _bars(table: Table, path: Path, stamp: str) -> Path:
-    """Medians as bars, from there to the 99th percentile a line; milliseconds, logarithmic."""
-    from matplotlib import pyplot
-
+def _dots(table: Table, path: Path, stamp: str) -> Path:
+    """Medians as dots, from there to the 99th percentile a line; milliseconds, logarithmic, where a bar has no foot."""
     names = [name for name in COLOURS if any(name in found for found in table.cases.values())]
-    figure, axes = pyplot.subplots(figsize=(7.2, 3.4), layout="constrained")
+    figure, axes = drawing.pyplot().subplots(figsize=(7.2, 3.4), layout="constrained")
     width = 0.8 / len(names)
     for at, name in enumerate(names):
         shown = [(case, found[name]) for case, found in enumerate(table.cases.values()) if name in found]
         where = [case + (at - (len(names) - 1) / 2) * width for case, _ in shown]
         middles = [one.p50 / 1e3 for _, one in shown]
         up = [max(0.0, one.p99 - one.p50) / 1e3 for _, one in shown]
-        axes.bar(where, middles, width * 0.92, color=COLOURS[name], label=LABELS[name],
-                 yerr=[[0.0] * len(up), up], error_kw={"lw": 1, "capsize": 2})  # fmt: skip
+        axes.errorbar(where, middles, [[0.0] * len(up), up], color=COLOURS[name], label=LABELS[name],
+                      fmt="o", ms=4, lw=1, capsize=2)  # fmt: skip
     axes.set_yscale("log")
-    axes.set_ylabel("ms: bar p50, line to p99")
+    drawing.logarithmic(axes.yaxis, axes.dataLim.minpos[1], axes.dataLim.ymax)
+    axes.set_ylabel("ms: dot p50, line to p99")
     axes.set_xticks(range(len(table.cases)), [case.replace(", ", "\n", 1) for case in table.cases])
     axes.set_title(table.title, loc="left", fontsize=9)
-    axes.legend(frameon=False, ncols=len(names), loc="upper left")
+    drawing.legend(axes, ncols=len(names), loc="upper left")
     axes.margins(y=0.25)
     return _save(figure, path, stamp)
 
 
 def _tails(table: Table, path: Path, stamp: str) -> Path:
     """Of each case the share of ops that took longer than so many times the least median, logarithmic both ways."""
-    from matplotlib import pyplot
-
     columns = min(3, len(table.cases))
     rows = math.ceil(len(table.cases) / columns)
-    figure, grid = pyplot.subplots(rows, columns, figsize=(7.2, 2.3 * rows), layout="constrained", sharey=True,
-                                   squeeze=False)  # fmt: skip
+    figure, grid = drawing.pyplot().subplots(
+        rows, columns, figsize=(7.2, 2.3 * rows + 0.3), layout="constrained", sharey=True, squeeze=False
+    )
     for axes in grid.flat[len(table.cases) :]:
         axes.set_visible(False)
     for axes, (case, found) in zip(grid.flat, table.cases.items(), strict=False):
         for name, one in found.items():
-            axes.step(*_exceeded(one), where="post", color=COLOURS[name], label=f"{LABELS[name]} ({one.ops})")
+            axes.step(*_exceeded(one), where="post", color=COLOURS[name], label=LABELS[name])
         axes.set_xscale("log")
         axes.set_yscale("log")
-        axes.set_title(case, loc="left", fontsize=9)
+        drawing.logarithmic(axes.xaxis, axes.dataLim.minpos[0], axes.dataLim.xmax)
+        ops = " and ".join(map(str, sorted({one.ops for one in found.values()})))
+        axes.set_title(f"{case}; {ops} ops", loc="left", fontsize=9)
         axes.set_xlabel("ms")
-        axes.legend(frameon=False, fontsize=6)
+        axes.tick_params(labelsize=7)
     grid.flat[0].set_ylabel("share of ops that took longer")
+    handles, labels = grid.flat[0].get_legend_handles_labels()
+    if len(labels) > 1:
+        figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), frameon=False, fontsize=8)
     return _save(figure, path, stamp)
 
 
@@ -97,7 +96,7 @@ def _save(figure: object, path: Path, stamp: str) -> Path:
     from matplotlib.figure import Figure
 
     assert isinstance(figure, Figure)
-    figure.text(1.0, 0.0, stamp, ha="right", va="bottom", fontsize=5, color="#777777")
+    figure.supxlabel(stamp, x=1.0, ha="right", fontsize=5)  # below all else, as the layout leaves room for it
     figure.savefig(path, format="svg", metadata={"Date": None, "Creator": None})
     pyplot.close(figure)
     return path

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tests import drawing
 from tests.reproduce.study import Grid, Plot, Row, Study
 
 POINTS_MAX = 200  # of a line of a plot: more than its pixels show, and the file of a plot stays small
@@ -74,13 +75,7 @@ def thinned(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 def draw(plot: Plot, folder: Path) -> Path:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    matplotlib.rcParams.update({"svg.hashsalt": "ultima", "svg.fonttype": "none", "font.size": 9,
-                                "axes.spines.top": False, "axes.spines.right": False})  # fmt: skip
+    pyplot = drawing.pyplot()
     figure, axes = pyplot.subplots(figsize=(5.4, 3.2), layout="constrained")
     for name, (x, y) in plot.lines.items():
         shown = [(a, b) for a, b in zip(x, y, strict=True) if not math.isnan(b) and (b > 0 or not plot.log_y)]
@@ -88,12 +83,15 @@ def draw(plot: Plot, folder: Path) -> Path:
         axes.plot([a for a, _ in few], [b for _, b in few], marker="o" if len(shown) <= MARKED_MAX else "", label=name)
     axes.set_xscale("log" if plot.log_x else "linear")
     axes.set_yscale("log" if plot.log_y else "linear")
+    every_x = [value for x, _ in plot.lines.values() for value in x]
+    if not plot.log_x:
+        drawing.whole(axes.xaxis, every_x)
     if not plot.log_y:
-        axes.set_ylim(bottom=0)
+        drawing.from_zero(axes)
     axes.set_xlabel(plot.x_label)
     axes.set_ylabel(plot.y_label)
     axes.set_title(plot.title, loc="left", fontsize=9)
-    axes.legend(frameon=False)
+    drawing.legend(axes)
     path = folder / f"{plot.name}.svg"
     figure.savefig(path, format="svg", metadata={"Date": None, "Creator": None})
     pyplot.close(figure)

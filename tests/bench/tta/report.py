@@ -13,6 +13,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table as Grid
 
+from tests import drawing
 from tests.bench.report import checks_grid
 from tests.bench.tta import curves
 from tests.bench.tta.curves import BBR, BEST_EFFORT, GLOO, HADAMARD, OWN, SHOWN, SPARSE, Run
@@ -94,12 +95,7 @@ def show(console: Console, study: Study) -> None:
 
 def draw(study: Study, path: Path, stamp: str) -> Path:
     """Accuracy over wall-clock, a row of pictures per model and a column per network, of the first seed."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    matplotlib.rcParams.update({"font.size": 8, "axes.spines.top": False, "axes.spines.right": False})
+    pyplot = drawing.pyplot(8)
     models = list(dict.fromkeys(run.model for run in study.runs))
     networks = list(dict.fromkeys(run.network for run in study.runs))
     size = (2.6 * len(networks), 2.4 * len(models) + 0.5)
@@ -116,11 +112,11 @@ def draw(study: Study, path: Path, stamp: str) -> Path:
                         axes.axhline(100 * wanted[seed], color="#999999", lw=0.8, ls=":")
             axes.set_title(f"{MODELS.get(model, model)}, {network}", loc="left", fontsize=8)
             axes.set_xlabel("seconds")
-            axes.set_ylim(bottom=0)
+            drawing.from_zero(axes)
         grid[row][0].set_ylabel("test accuracy, %")
     handles, labels = grid[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False, fontsize=7)
-    figure.suptitle(stamp, x=1.0, ha="right", fontsize=5, color="#777777")
+    figure.suptitle(stamp, x=1.0, ha="right", fontsize=5)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, format="png", dpi=150, metadata={"Software": None})
     pyplot.close(figure)
