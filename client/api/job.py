@@ -462,17 +462,19 @@ class ElasticJob(Views, Job):
         answer: str | None = None,
         rounding: str | None = None,
         feedback: Any = None,
+        weight: int | None = None,
     ) -> Handle:
         """As `Job.allreduce_async`, for averages and sums in the modes bounded and best_effort, of numbers as they
-        are."""
+        are, without weights."""
         if op not in GIFT_OPS:
             raise InvalidArgument("op", op, "one of " + ", ".join(GIFT_OPS) + " where hosts come and go")
         if mode is None and self._connection.settings.mode == "reliable":
             mode = "bounded"
         if mode not in (None, "bounded", "best_effort"):
             raise InvalidArgument("mode", mode, "bounded or best_effort where hosts come and go")
-        for field, value in (("agree", agree), ("wire", wire), ("answer", answer), ("rounding", rounding)):
-            if value:
+        numbers = {"agree": agree, "wire": wire, "answer": answer, "rounding": rounding, "weight": weight}
+        for field, value in numbers.items():
+            if value not in (None, False):
                 raise InvalidArgument(field, value, "False or None where hosts come and go")
         if feedback is not None:
             raise InvalidArgument("feedback", "an array", "None where hosts come and go")
