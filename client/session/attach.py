@@ -361,7 +361,7 @@ def _said(settings: Settings, field: str) -> object:
 
 def _view(answer: trainer_pb2.JoinJobResponse) -> View:
     if not answer.HasField("view"):
-        raise ProtocolError('the daemon does not say who is in the job: it is of a release without world="elastic"')
+        raise ProtocolError('the daemon gave no view: its release knows no world="elastic"')
     told = answer.view
     return View(told.number, tuple(told.ranks), answer.rank, told.start, told.why)
 

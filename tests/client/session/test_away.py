@@ -90,7 +90,7 @@ def test_hear__a_daemon_that_comes_back(said: object, heard: float) -> None:
     near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with near, far:
         far.send(json.dumps({"back_within_ms": said}).encode())
-        assert hear(near) == ([], False, heard)
+        assert hear(near) == ([], False, heard, [])
         far.send(json.dumps({"note": "udp blocked", "text": "open it"}).encode())
         far.close()
-        assert hear(near) == (["open it"], True, 0.0)
+        assert hear(near) == (["open it"], True, 0.0, [])
