@@ -11,7 +11,6 @@ same bits: all ranks use what the owners of the parts have sent.
 
 # No `from __future__ import annotations` here: DDP compares a hook's annotations with the types themselves.
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -27,14 +26,14 @@ from ultima.quant import FORMS, wire_bytes
 from ultima.torch.backend.entries import NATIVE
 from ultima.torch.backend.wire import Wire
 from ultima.torch.hooks.allreduce import allreduce_hook
-from ultima.torch.hooks.bucket_options import BucketOptions, Policy
+from ultima.torch.hooks.bucket_options import Policy
 from ultima.torch.hooks.loss_budget import BucketKey, LossBudget
-from ultima.torch.hooks.parts import Part, covered
-from ultima.torch.hooks.state import HookState, HookSummary
+from ultima.torch.hooks.parts import Part
+from ultima.torch.hooks.state import HookSummary
 from ultima.torch.quant.residuals import Residuals
 from ultima.torch.sparse.choice import Ways
+from ultima.torch.sparse.remembering import FLOATS, RememberingState, Went
 
-FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 AUTO, DENSE = "auto", "float32"
 AUTO_WIRE = "int8"
 """What "auto" takes where it pays: the fewest bits of which the error is that of a bfloat16 gradient or less."""
@@ -66,17 +65,7 @@ class QuantSummary(HookSummary):
         return text
 
 
-@dataclass(slots=True)
-class _Went:
-    """A bucket under way, for the account of times."""
-
-    key: BucketKey
-    way: str
-    began_ns: int
-    work: Any = None
-
-
-class QuantState(HookState):
+class QuantState(RememberingState):
     """The state of `quantize_hook`; one for each model. `allreduce_hook`, `hook_fsdp` and `guard` take it as well.
 
     wire: "int16", "int8" or "int4"; or "auto": dense or int8 for each bucket by what took less time, as all ranks
@@ -92,7 +81,9 @@ class QuantState(HookState):
     Raises InvalidArgument.
     """
 
+    travels = "quantised buckets travel as they are"
     _summary: QuantSummary
+    _memories: Residuals
 
     def __init__(
         self,
@@ -109,9 +100,6 @@ class QuantState(HookState):
         budget: LossBudget | None = LossBudget(),
         sync_every: int = 100,
     ) -> None:
-        super().__init__(group, mode=mode, deadline=deadline, policy=policy, budget=budget, sync_every=sync_every)
-        if hadamard:
-            raise InvalidArgument("hadamard", hadamard, "False: quantised buckets travel as they are")
         if wire not in (*FORMS, AUTO):
             raise InvalidArgument("wire", wire, ", ".join((*FORMS, AUTO)))
         auto, form = wire == AUTO, AUTO_WIRE if wire == AUTO else wire
@@ -120,48 +108,21 @@ class QuantState(HookState):
             raise InvalidArgument("answer", answer, f"as fine as wire, or finer: {', '.join(finer)}")
         check_switch(feedback, "feedback")
         check_whole(dense_below, "dense_below", 0)
+        ways = Ways((DENSE, form), auto)
+        super().__init__(
+            group, Residuals(), ways, hadamard,
+            mode=mode, deadline=deadline, policy=policy, budget=budget, sync_every=sync_every,
+        )  # fmt: skip
         self._wire, self._dense_below = form, dense_below
         self._feedback = form == "int4" if feedback is None else bool(feedback)
         self._answer = answer or ("int8" if form == "int4" and self._feedback else form)
-        self._residuals = Residuals()
-        self._ways = Ways((DENSE, form), auto)
-        self._went: list[_Went] = []
         self._summary = QuantSummary()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_went": []}
-
-    def name_parameters(self, model: torch.nn.Module) -> None:
-        """Has the residuals named as the parameters are in |model|, in the place of numbers: then a state that was
-        saved fits a model in which parameters were added or moved. Before the first step, before loading, and again for
-        a copy that was pickled. Raises InvalidArgument afterwards."""
-        self._residuals.name_parameters(model)
 
     def summary(self) -> QuantSummary:
         """What was lost, spent and sent so far."""
         return replace(self._summary)
 
-    def kept(self) -> dict[str, float]:
-        """Sum of the magnitudes of what rounding took and this rank has not sent yet, by parameter."""
-        return self._residuals.kept()
-
-    def state_dict(self) -> dict[str, Any]:
-        """The residuals, as names, numbers and tensors alone. They belong to the rank; save them on each, between
-        steps."""
-        return self._residuals.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Takes over the |state| that `state_dict` gave. Raises InvalidArgument, which names the entry, before anything
-        is changed.
-        """
-        self._residuals.load_state_dict(state)
-
     # How
-
-    def _mixes(self, options: BucketOptions) -> bool | None:
-        if options.hadamard:
-            raise InvalidArgument("hadamard", options.hadamard, "False in the policy of a QuantState")
-        return False
 
     def _start(
         self,
@@ -171,12 +132,12 @@ class QuantState(HookState):
         key: BucketKey,
         parts: Callable[[], Sequence[Part]],
     ) -> Any:
-        went = _Went(key, self._way(tensor, key), time.monotonic_ns())
+        went = Went(key, self._way(tensor, key))
         if went.way != DENSE:
             went.work = self._start_quantised(tensor, mode, deadline, key, parts)
         else:
             if self._feedback and tensor.layout is torch.strided and tensor.dtype in FLOATS:
-                self._give_back(tensor, self._parts(tensor, key, parts))
+                self._give_back(tensor, self._parts_of(tensor, key, parts))
             went.work = self.group.allreduce_with(tensor, mode=mode, deadline=deadline)
         self._went.append(went)
         return went.work
@@ -200,8 +161,8 @@ class QuantState(HookState):
     ) -> Any:
         group, residual = self.group, None
         if self._feedback and group.job is not None:
-            known = self._parts(tensor, key, parts)
-            residual = self._residuals.of(known, group.job)
+            known = self._parts_of(tensor, key, parts)
+            residual = self._memories.of(known, group.job)
             if residual is None:  # no room for it: then nothing may stay here either
                 self._give_back(tensor, known)
         wire = Wire(self._wire, self._answer, residual)
@@ -212,40 +173,11 @@ class QuantState(HookState):
         self._summary.dense_bytes += wire_bytes(tensor.nbytes // 4, hosts=min(hosts, 64))
         return work
 
-    def _parts(self, tensor: torch.Tensor, key: BucketKey, parts: Callable[[], Sequence[Part]]) -> Sequence[Part]:
-        known = parts()
-        if covered(known, tensor.numel()):
-            return known
-        # A bucket of which nobody says what is in it: one parameter, by the bucket's own residual.
-        return [Part(f"bucket {key.index} of {tensor.numel()} elements", 0, tensor.numel(), 2)]
-
-    def _give_back(self, tensor: torch.Tensor, parts: Sequence[Part]) -> None:
-        flat = tensor.detach().reshape(-1)
-        wide = flat if flat.dtype is torch.float32 else flat.float()
-        self._residuals.take_all(wide, parts)
-        if wide is not flat:
-            flat.copy_(wide)
-
-    def _fold(self) -> None:
-        super()._fold()
-        went, self._went = self._went, []
-        for each in went:
-            ended = max((receipt.ended_ns for receipt in getattr(each.work, "receipts", ())), default=each.began_ns)
-            seconds = max(0.0, (ended - each.began_ns) / 1e9)
-            if each.way == DENSE:
-                self._summary.dense_s += seconds
-            else:
-                self._summary.quantised_s += seconds
-            self._ways.ended(each.key, each.way, seconds)
-
-    def _exchanges(self) -> bool:
-        return self._ways.auto or super()._exchanges()
-
-    def _facts(self, key: BucketKey) -> tuple[float, ...]:
-        return self._ways.facts(key)
-
-    def _learn(self, key: BucketKey, sums: Sequence[float]) -> None:
-        self._ways.learn(key, sums)
+    def _took(self, way: str, seconds: float) -> None:
+        if way == DENSE:
+            self._summary.dense_s += seconds
+        else:
+            self._summary.quantised_s += seconds
 
 
 def quantize_hook(state: QuantState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:

@@ -28,14 +28,15 @@ from ultima.base.errors import InvalidArgument
 from ultima.base.words import FORMS
 from ultima.sparse import Feedback
 from ultima.torch.hooks.allreduce import allreduce_hook
-from ultima.torch.hooks.bucket_options import BucketOptions, Policy
+from ultima.torch.hooks.bucket_options import Policy
 from ultima.torch.hooks.loss_budget import BucketKey, LossBudget
-from ultima.torch.hooks.parts import Part, covered
-from ultima.torch.hooks.state import HookState, HookSummary
+from ultima.torch.hooks.parts import Part
+from ultima.torch.hooks.state import HookSummary
 from ultima.torch.sparse.choice import Ways
 from ultima.torch.sparse.memory import Chosen, Floats, Memories
+from ultima.torch.sparse.remembering import FLOATS, RememberingState, Went
 
-FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+DENSE, SPARSE = "dense", "sparse"
 
 
 @dataclass(slots=True)
@@ -79,18 +80,7 @@ class SparseSummary(HookSummary):
         return text
 
 
-@dataclass(slots=True)
-class _Went:
-    """A bucket under way, for the account of times."""
-
-    key: BucketKey
-    began_ns: int
-    sparse: bool = False
-    work: Any = None
-    ended_ns: int = 0
-
-
-class SparseState(HookState):
+class SparseState(RememberingState):
     """The state of `sparse_hook`; one for each model. `allreduce_hook`, `hook_fsdp` and `guard` take it as well.
 
     ratio: share of a parameter's elements that is sent in a step.
@@ -110,7 +100,9 @@ class SparseState(HookState):
     Raises InvalidArgument.
     """
 
+    travels = "entries travel as they are"
     _summary: SparseSummary
+    _memories: Memories
 
     def __init__(
         self,
@@ -131,55 +123,24 @@ class SparseState(HookState):
         budget: LossBudget | None = LossBudget(),
         sync_every: int = 100,
     ) -> None:
-        super().__init__(group, mode=mode, deadline=deadline, policy=policy, budget=budget, sync_every=sync_every)
-        if hadamard:
-            raise InvalidArgument("hadamard", hadamard, "False: entries travel as they are")
         check_whole(start_step, "start_step", 0)
         check_whole(dense_below, "dense_below", 0)
         check_switch(auto, "auto")
         if values not in FORMS:
             raise InvalidArgument("values", values, ", ".join(FORMS))
         rules = Feedback(0, ratio, momentum=momentum, choose=choose, warmup_steps=warmup_steps)
-        self._memories = Memories(rules, dense_below, values)
+        super().__init__(
+            group, Memories(rules, dense_below, values), Ways((DENSE, SPARSE), bool(auto)), hadamard,
+            mode=mode, deadline=deadline, policy=policy, budget=budget, sync_every=sync_every,
+        )  # fmt: skip
         self._form, self._start_step, self._momentum = values, start_step, momentum
-        self._ways = Ways(("dense", "sparse"), bool(auto))
-        self._went: list[_Went] = []
         self._summary = SparseSummary()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_went": []}
-
-    def name_parameters(self, model: torch.nn.Module) -> None:
-        """Has the memories named as the parameters are in |model|, in the place of numbers: then a state that was saved
-        fits a model in which parameters were added or moved. Before the first step, before loading, and again for a
-        copy that was pickled. Raises InvalidArgument afterwards."""
-        self._memories.name_parameters(model)
 
     def summary(self) -> SparseSummary:
         """What was lost, spent and sent so far."""
         return replace(self._summary)
 
-    def kept(self) -> dict[str, float]:
-        """Sum of the magnitudes of what this rank has not sent yet, by parameter."""
-        return self._memories.kept()
-
-    def state_dict(self) -> dict[str, Any]:
-        """All that the next step depends on, but for the budget's account: numbers and tensors alone. It belongs to
-        its rank; save it on each."""
-        return self._memories.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Takes over the |state| that `state_dict` gave. Raises InvalidArgument, which names the entry, before anything
-        is changed.
-        """
-        self._memories.load_state_dict(state)
-
     # How
-
-    def _mixes(self, options: BucketOptions) -> bool | None:
-        if options.hadamard:
-            raise InvalidArgument("hadamard", options.hadamard, "False in the policy of a SparseState")
-        return False
 
     def _start(
         self,
@@ -189,23 +150,20 @@ class SparseState(HookState):
         key: BucketKey,
         parts: Callable[[], Sequence[Part]],
     ) -> Any:
-        went = _Went(key, time.monotonic_ns())
+        went = Went(key, DENSE)
         if tensor.layout is not torch.strided or tensor.dtype not in FLOATS:
             if self._momentum:
                 allowed = f"dense tensors of {', '.join(map(str, FLOATS))} with a momentum"
                 raise InvalidArgument("tensor", f"a {tensor.layout} tensor of {tensor.dtype}", allowed)
             went.work = self.group.allreduce_with(tensor, mode=mode, deadline=deadline)
         else:
-            flat = tensor.detach().reshape(-1)
-            known = list(parts())
-            if not covered(known, flat.numel()):
-                # A bucket of which nobody says what is in it: one parameter, by the bucket's own memory.
-                known = [Part(f"bucket {key.index} of {flat.numel()} elements", 0, flat.numel(), 2)]
-            went.sparse = self._goes_sparse(key, known)
-            if went.sparse:
-                went.work = self._start_sparse(tensor, flat, known, mode, deadline, went)
+            known = self._parts_of(tensor, key, parts)
+            if self._goes_sparse(key, known):
+                went.way = SPARSE
+                went.work = self._start_sparse(tensor, known, mode, deadline, went)
             else:
-                went.work = self._start_whole(tensor, flat, known, mode, deadline)
+                self._give_back(tensor, known)
+                went.work = self.group.allreduce_with(tensor, mode=mode, deadline=deadline)
         self._went.append(went)
         return went.work
 
@@ -215,34 +173,17 @@ class SparseState(HookState):
             return False
         if self._memories.steps(parts) < self._start_step:
             return False
-        return not self._ways.auto or self._ways.choice(key).way() == "sparse"
-
-    def _start_whole(
-        self,
-        tensor: torch.Tensor,
-        flat: torch.Tensor,
-        parts: Sequence[Part],
-        mode: str | None,
-        deadline: Duration | None,
-    ) -> Any:
-        if flat.dtype is torch.float32:
-            self._memories.take_all(flat, parts)
-        else:
-            wide = flat.float()
-            self._memories.take_all(wide, parts)
-            flat.copy_(wide)
-        return self.group.allreduce_with(tensor, mode=mode, deadline=deadline)
+        return not self._ways.auto or self._ways.choice(key).way() == SPARSE
 
     def _start_sparse(
         self,
         tensor: torch.Tensor,
-        flat: torch.Tensor,
         parts: Sequence[Part],
         mode: str | None,
         deadline: Duration | None,
-        went: _Went,
+        went: Went,
     ) -> Any:
-        began, group = time.monotonic(), self.group
+        began, group, flat = time.monotonic(), self.group, tensor.detach().reshape(-1)
         chosen = self._memories.choose(flat.float(), parts)
         self._summary.select_s += time.monotonic() - began
         self._summary.sparse_ops += 1
@@ -258,33 +199,18 @@ class SparseState(HookState):
             chosen.put_back(slice(0, chosen.indices.size))
             raise
 
-    def _ended(self, chosen: Chosen, went: _Went, run: slice, back: Floats | None, sent: int) -> None:
+    def _ended(self, chosen: Chosen, went: Went, run: slice, back: Floats | None, sent: int) -> None:
         went.ended_ns = time.monotonic_ns()
         if back is not None:
             chosen.put_back(run, back)
             self._summary.returned += int((back != 0).sum())
         self._summary.sparse_bytes += max(0, sent)
 
-    def _fold(self) -> None:
-        super()._fold()
-        went, self._went = self._went, []
-        for each in went:
-            ended = max((receipt.ended_ns for receipt in getattr(each.work, "receipts", ())), default=each.ended_ns)
-            seconds = max(0.0, (ended - each.began_ns) / 1e9)
-            if each.sparse:
-                self._summary.sparse_s += seconds
-            else:
-                self._summary.dense_s += seconds
-            self._ways.ended(each.key, "sparse" if each.sparse else "dense", seconds)
-
-    def _exchanges(self) -> bool:
-        return self._ways.auto or super()._exchanges()
-
-    def _facts(self, key: BucketKey) -> tuple[float, ...]:
-        return self._ways.facts(key)
-
-    def _learn(self, key: BucketKey, sums: Sequence[float]) -> None:
-        self._ways.learn(key, sums)
+    def _took(self, way: str, seconds: float) -> None:
+        if way == DENSE:
+            self._summary.dense_s += seconds
+        else:
+            self._summary.sparse_s += seconds
 
 
 def sparse_hook(state: SparseState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:

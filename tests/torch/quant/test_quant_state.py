@@ -92,11 +92,11 @@ def test_quant_state__nothing_given_is_lost_although_buckets_change(daemon: Fake
         ]
     for number in range(3):
         given = sum(gradient(rank, each, number) for rank in range(WORLD) for each in range(5))
-        kept = sum(state._residuals._held[str(number)] for state in states)
+        kept = sum(state._memories._held[str(number)] for state in states)
         assert np.allclose(WORLD * came[number] + kept, given, atol=1e-4), number
         assert all(state.kept()[str(number)] > 0.02 * SIZES[number] for state in states)
     assert [wire for wire in states[0].group.wires if wire] == [("int4", "int8", True)] * 5
-    assert len(states[0]._residuals._buckets) == 1, "residuals of buckets that are gone"
+    assert len(states[0]._memories._buckets) == 1, "residuals of buckets that are gone"
     told = states[0].summary()
     assert (told.quantised_ops, told.ops) == (5, 5)
     assert told.wire_bytes == 5 * wire_bytes(sum(SIZES), "int4", "int8") and "5 buckets quantised, 0 dense" in str(told)
@@ -107,10 +107,10 @@ def test_quant_state__residuals_lie_where_the_daemon_reaches_them(daemon: FakeDa
     states, models = made(daemon, "int8", feedback=True), [Model() for _ in range(WORLD)]
     step(states, models, 0, 0, 1, 2)
     for state in states:
-        (flat,) = state._residuals._buckets.values()
+        (flat,) = state._memories._buckets.values()
         assert state.group.job is not None and state.group.job.holds(flat.ctypes.data, flat.nbytes)
-        assert state._residuals._held["1"].base is not None and sum(state.kept().values()) > 0
-        state._residuals.of = lambda parts, job: None  # type: ignore[method-assign]
+        assert state._memories._held["1"].base is not None and sum(state.kept().values()) > 0
+        state._memories.of = lambda parts, job: None  # type: ignore[method-assign]
     step(states, models, 1, 0, 1, 2)
     assert states[0].group.wires[-1] == ("int8", "int8", False) and not sum(states[0].kept().values())
 
@@ -152,7 +152,7 @@ def test_auto__takes_the_form_only_where_it_pays(daemon: FakeDaemon) -> None:
         buckets = went[::2]  # the others are the exchanges of counts
         assert buckets[: 2 * PROBES] == [None] * PROBES + [("int8", "int8", True)] * PROBES
         assert {wire is None for wire in buckets[2 * PROBES :]} == {slow == "int8"}
-        kept = sum(state._residuals._held["0"] for state in states)
+        kept = sum(state._memories._held["0"] for state in states)
         assert np.allclose(WORLD * came + kept, given, atol=1e-4) and kept.any() == (slow != "int8")
 
 
