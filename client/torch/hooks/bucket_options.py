@@ -12,8 +12,10 @@ import torch
 from ultima.base.checks import check_switch
 from ultima.base.durations import Duration, deadline_s
 from ultima.base.errors import InvalidArgument
-from ultima.base.words import MODES
+from ultima.base.words import MODES, WIRES
 
+DENSE = "float32"
+"""How a bucket travels that nothing is rounded of."""
 LAST = "last"
 """Key of a policy's table: the last bucket of a backward pass."""
 
@@ -41,11 +43,14 @@ class BucketOptions:
     mode: "bounded", "best_effort" or "reliable", as for `ultima.Job.allreduce`.
     deadline: of the bucket's op: seconds, a timedelta, or text such as "250ms".
     hadamard: whether a float32 bucket that may lose something travels transformed.
+    wire: of a QuantState alone: "float32" for a bucket that goes dense, or "int16", "int8" or "int4", as for
+        `ultima.Job.allreduce`. Answers are in the state's form, if that is as fine, and else in this one.
     """
 
     mode: str | None = None
     deadline: Duration | None = None
     hadamard: bool | None = None
+    wire: str | None = None
 
     def __post_init__(self) -> None:
         if self.mode is not None and self.mode not in MODES:
@@ -53,6 +58,8 @@ class BucketOptions:
         if self.deadline is not None:
             deadline_s(self.deadline, "deadline")
         check_switch(self.hadamard, "hadamard")
+        if self.wire not in (None, DENSE, *WIRES):
+            raise InvalidArgument("wire", self.wire, ", ".join((DENSE, *WIRES)))
 
 
 Policy = Callable[[Bucket], BucketOptions] | Mapping[int | str, BucketOptions]

@@ -185,7 +185,7 @@ class HookState:
         number = self._summary.ops if mixed and mode != "reliable" and tensor.dtype is torch.float32 else None
         if number is not None:
             hadamard.encode(tensor, number)
-        work = self._start(tensor, mode, deadline, key, parts)
+        work = self._start(tensor, replace(options, mode=mode, deadline=deadline), key, parts)
         self._open.works.append((key, work))
         self._summary.ops += 1
         return Sent(tensor, work, number)
@@ -229,15 +229,15 @@ class HookState:
         return self._default.hadamard if options.hadamard is None else options.hadamard
 
     def _start(
-        self,
-        tensor: torch.Tensor,
-        mode: str | None,
-        deadline: Duration | None,
-        key: BucketKey,
-        parts: Callable[[], Sequence[Part]],
+        self, tensor: torch.Tensor, options: BucketOptions, key: BucketKey, parts: Callable[[], Sequence[Part]]
     ) -> Any:
         """The work that averages a bucket: an UltimaWork, a StagedWork, or Gloo's in a group of one rank."""
-        return self.group.allreduce_with(tensor, mode=mode, deadline=deadline)
+        self._refuse_wire(options)
+        return self.group.allreduce_with(tensor, mode=options.mode, deadline=options.deadline)
+
+    def _refuse_wire(self, options: BucketOptions) -> None:
+        if options.wire is not None:
+            raise InvalidArgument("wire", options.wire, f"None in the policy of a {type(self).__name__}")
 
     def _begin_backward(self) -> None:
         """The first bucket came round again. If nobody asks for `step_ok`, the budget still needs the exchange."""

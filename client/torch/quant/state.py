@@ -26,7 +26,7 @@ from ultima.quant import FORMS, wire_bytes
 from ultima.torch.backend.entries import NATIVE
 from ultima.torch.backend.wire import Wire
 from ultima.torch.hooks.allreduce import allreduce_hook
-from ultima.torch.hooks.bucket_options import Policy
+from ultima.torch.hooks.bucket_options import DENSE, BucketOptions, Policy
 from ultima.torch.hooks.loss_budget import BucketKey, LossBudget
 from ultima.torch.hooks.parts import Part
 from ultima.torch.hooks.state import HookSummary
@@ -34,7 +34,7 @@ from ultima.torch.quant.residuals import Residuals
 from ultima.torch.sparse.choice import Ways
 from ultima.torch.sparse.remembering import FLOATS, RememberingState, Went
 
-AUTO, DENSE = "auto", "float32"
+AUTO = "auto"
 AUTO_WIRE = "int8"
 """What "auto" takes where it pays: the fewest bits of which the error is that of a bfloat16 gradient or less."""
 
@@ -125,16 +125,12 @@ class QuantState(RememberingState):
     # How
 
     def _start(
-        self,
-        tensor: torch.Tensor,
-        mode: str | None,
-        deadline: Duration | None,
-        key: BucketKey,
-        parts: Callable[[], Sequence[Part]],
+        self, tensor: torch.Tensor, options: BucketOptions, key: BucketKey, parts: Callable[[], Sequence[Part]]
     ) -> Any:
-        went = Went(key, self._way(tensor, key))
+        went = Went(key, self._way(tensor, key, options.wire))
+        mode, deadline = options.mode, options.deadline
         if went.way != DENSE:
-            went.work = self._start_quantised(tensor, mode, deadline, key, parts)
+            went.work = self._start_quantised(tensor, went.way, mode, deadline, key, parts)
         else:
             if self._feedback and tensor.layout is torch.strided and tensor.dtype in FLOATS:
                 self._give_back(tensor, self._parts_of(tensor, key, parts))
@@ -142,11 +138,13 @@ class QuantState(RememberingState):
         self._went.append(went)
         return went.work
 
-    def _way(self, tensor: torch.Tensor, key: BucketKey) -> str:
+    def _way(self, tensor: torch.Tensor, key: BucketKey, asked: str | None) -> str:
         """Alike on all ranks."""
         job = self.group.job
         if job is None or tensor.layout is not torch.strided or tensor.dtype not in FLOATS:
             return DENSE
+        if asked is not None:
+            return asked
         if tensor.nbytes < self._dense_below or (self._ways.auto and NATIVE not in job.collectives):
             return DENSE
         return self._ways.choice(key).way() if self._ways.auto else self._wire
@@ -154,6 +152,7 @@ class QuantState(RememberingState):
     def _start_quantised(
         self,
         tensor: torch.Tensor,
+        form: str,
         mode: str | None,
         deadline: Duration | None,
         key: BucketKey,
@@ -165,11 +164,12 @@ class QuantState(RememberingState):
             residual = self._memories.of(known, group.job)
             if residual is None:  # no room for it: then nothing may stay here either
                 self._give_back(tensor, known)
-        wire = Wire(self._wire, self._answer, residual)
+        answer = FORMS[min(FORMS.index(form), FORMS.index(self._answer))]
+        wire = Wire(form, answer, residual)
         work = group.allreduce_with(tensor, mode=mode, deadline=deadline, wire=wire)
         hosts = max(2, group.size())
         self._summary.quantised_ops += 1
-        self._summary.wire_bytes += wire_bytes(tensor.numel(), self._wire, self._answer, hosts=min(hosts, 64))
+        self._summary.wire_bytes += wire_bytes(tensor.numel(), form, answer, hosts=min(hosts, 64))
         self._summary.dense_bytes += wire_bytes(tensor.nbytes // 4, hosts=min(hosts, 64))
         return work
 

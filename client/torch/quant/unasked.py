@@ -16,7 +16,8 @@ from torch.nn.parallel import DistributedDataParallel
 from ultima.base.errors import InvalidArgument
 from ultima.quant import FORMS
 from ultima.torch.backend.group import group_if_ours
-from ultima.torch.quant.state import AUTO, DENSE, QuantState, quantize_hook
+from ultima.torch.hooks.bucket_options import DENSE
+from ultima.torch.quant.state import AUTO, QuantState, quantize_hook
 
 VARIABLE = "ULTIMA_WIRE"
 _ALLOWED = (*FORMS, AUTO, DENSE)

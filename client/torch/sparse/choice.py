@@ -77,8 +77,8 @@ class Ways:
         return self._choices.setdefault(key, Choice(self._names))
 
     def ended(self, key: BucketKey, way: str, seconds: float) -> None:
-        """What a bucket took on this rank."""
-        if self.auto:
+        """What a bucket took on this rank. A way that is none of these was not chosen here."""
+        if self.auto and way in self._names:
             times = self._times.setdefault(key, [0.0, 0.0, 0.0])
             times[:] = times[0] + 1, times[1] + self._names.index(way), times[2] + seconds
 

@@ -28,7 +28,7 @@ from ultima.base.errors import InvalidArgument
 from ultima.base.words import FORMS
 from ultima.sparse import Feedback
 from ultima.torch.hooks.allreduce import allreduce_hook
-from ultima.torch.hooks.bucket_options import Policy
+from ultima.torch.hooks.bucket_options import BucketOptions, Policy
 from ultima.torch.hooks.loss_budget import BucketKey, LossBudget
 from ultima.torch.hooks.parts import Part
 from ultima.torch.hooks.state import HookSummary
@@ -143,13 +143,10 @@ class SparseState(RememberingState):
     # How
 
     def _start(
-        self,
-        tensor: torch.Tensor,
-        mode: str | None,
-        deadline: Duration | None,
-        key: BucketKey,
-        parts: Callable[[], Sequence[Part]],
+        self, tensor: torch.Tensor, options: BucketOptions, key: BucketKey, parts: Callable[[], Sequence[Part]]
     ) -> Any:
+        self._refuse_wire(options)
+        mode, deadline = options.mode, options.deadline
         went = Went(key, DENSE)
         if tensor.layout is not torch.strided or tensor.dtype not in FLOATS:
             if self._momentum:

@@ -15,7 +15,7 @@ from tests.torch.fake_group import FakeGroup, on_all  # noqa: E402  # only where
 from ultima import InvalidArgument, Options, Unsupported  # noqa: E402
 from ultima.quant import Draws, rounded, wire_bytes  # noqa: E402
 from ultima.testing import FakeDaemon  # noqa: E402
-from ultima.torch import QuantState  # noqa: E402
+from ultima.torch import HookState, QuantState, SparseState  # noqa: E402
 from ultima.torch.hooks import BucketOptions  # noqa: E402
 from ultima.torch.hooks.parts import Part  # noqa: E402
 from ultima.torch.sparse.choice import PROBES  # noqa: E402
@@ -125,6 +125,37 @@ def test_quant_state__small_buckets_and_other_types_go_dense(daemon: FakeDaemon)
         found = step(states, models, 0, 0, 1, 2, dtype=dtype)
         assert states[0].group.wires[-1] == wire
         assert all(np.abs(one - other).max() < 0.06 for one, other in zip(found, want, strict=True))
+
+
+def test_policy__names_the_form_of_a_bucket(daemon: FakeDaemon) -> None:
+    states, models = made(daemon, "int4"), [Model() for _ in range(WORLD)]
+    for asked, went in (
+        (None, ("int4", "int8", True)),
+        ("int16", ("int16", "int16", True)),
+        ("int8", ("int8", "int8", True)),
+        ("float32", None),
+    ):
+        states = made_on(states, "int4", policy={"last": BucketOptions(wire=asked)})
+        for number in range(2):
+            step(states, models, number, 0, 1, 2)
+            assert states[0].group.wires[-1] == went
+        kept = sum(states[0].kept().values())
+        assert (kept > 0) == (asked != "float32")
+    auto = made_on(states, "auto", policy={"last": BucketOptions(wire="int16")})
+    for number in range(3):
+        step(auto, models, number, 0, 1, 2)
+        assert on_all(auto, lambda _, state: state.step_ok()) == [True, True]
+    assert auto[0].group.wires[-2][0] == "int16", "before the exchange of that step"
+
+
+def test_policy__of_another_state_refuses_a_form(daemon: FakeDaemon) -> None:
+    with pytest.raises(InvalidArgument, match="wire is 'fp8'; allowed: float32, int16, int8, int4"):
+        BucketOptions(wire="fp8")
+    group = WireGroup(daemon.connect(0))
+    for kind in (HookState, SparseState):
+        state = kind(group, policy={0: BucketOptions(wire="int8")})
+        with pytest.raises(InvalidArgument, match=f"None in the policy of a {kind.__name__}"):
+            state.send(torch.zeros(8), 0, False)
 
 
 def made_on(states: list[QuantState], *words: Any, **options: Any) -> list[QuantState]:
