@@ -143,6 +143,8 @@ static inline bool ut_fold_takes(ut_op_fold *f, const ut_step *s, uint32_t slot,
 }
 /* Slot |g|, counted over the whole bucket, becomes an average by this divisor. */
 uint32_t ut_fold_divisor(const ut_op_fold *f, uint32_t g);
+/* Of a weighted op: the weight of all contributions in |slot| of |chunk|, which this host sums up. */
+double ut_fold_weight_of(const ut_op_fold *f, uint32_t chunk, uint32_t slot);
 /* For rules: the slot holds its result, |len| bytes with CRC32C |crc|, |at| bytes into the bucket; its weight is set.
  */
 void ut_fold_has_result(ut_op_fold *f, uint32_t chunk, uint32_t slot, uint64_t at, size_t len, uint32_t crc);

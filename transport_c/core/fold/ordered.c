@@ -2,7 +2,6 @@
 #include "core/fold/ordered.h"
 
 #include "core/fold/slots_impl.h"
-#include "core/fold/weighted.h"
 
 #include "kernels/kernels.h"
 

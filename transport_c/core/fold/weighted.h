@@ -10,9 +10,6 @@
 
 #include "core/fold/fold.h"
 
-/* The weight of all that is in |slot| of |chunk|, which this host sums up. */
-double ut_fold_weight_of(const ut_op_fold *f, uint32_t chunk, uint32_t slot);
-
 /* For schedules in which all paths are one hop: where sums are sent on, nobody would know their weight. */
 extern const ut_fold_rule ut_fold_weighted;
 

@@ -10,7 +10,6 @@
 #include "ext/quant/variant.h"
 
 #include "core/base/digest.h"
-#include "core/fold/weighted.h"
 
 #include "kernels/kernels.h"
 
