@@ -86,3 +86,37 @@ def test_host_dies_and_comes_back__takes_the_state_and_no_step_is_lost() -> None
         assert told[0].rounds > told[2].rounds
         did = sum(0.25 * (rank + 1) * each.steps for rank, each in enumerate(told))
         assert np.allclose(3 * theta + sum(model - theta for model in models), did, atol=1e-2)
+
+
+@pytest.mark.check
+def test_rank_is_late_for_a_round__it_ends_by_its_deadline_and_no_step_is_lost() -> None:
+    """Rank 2 sleeps past the deadlines of rounds, which nobody has then. In the end all are equal to the bit, and what
+    all ranks did is in the outer model or still with the rank that did it."""
+    enough = 20
+    with running(3) as hosts, ranks(hosts) as jobs:
+
+        def one(rank: int, job: ultima.Job) -> Any:
+            model = np.zeros(SIZE, np.float32)
+            outer, until = ultima.Outer(job, {"w": model}, 2, outer=PLAIN, deadline="1s"), time.monotonic() + 60
+            last = 0
+            while last < enough:
+                assert time.monotonic() < until, outer.last
+                if rank == 2 and outer.summary().steps == 9:
+                    time.sleep(3)
+                _train(outer, model, rank, 1)
+                time.sleep(0.02)
+                if outer.last is not None and outer.last.outcome == "stepped":
+                    last = outer.last.number
+            return outer, model
+
+        done = everywhere(jobs, one)
+        for each in done:
+            assert not isinstance(each, Exception), each
+        outers, models = zip(*done, strict=True)
+        told = [outer.summary() for outer in outers]
+        theta = outers[0].theta
+        assert all((outer.theta == theta).all() for outer in outers)
+        assert told[0].failed
+        assert not any(each.learned for each in told)
+        did = sum(0.25 * (rank + 1) * each.steps for rank, each in enumerate(told))
+        assert np.allclose(3 * theta + sum(model - theta for model in models), did, atol=1e-2)

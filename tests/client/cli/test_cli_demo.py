@@ -273,36 +273,6 @@ def test_demo__trains_again_on_a_network_that_loses(monkeypatch: pytest.MonkeyPa
     assert "Network: 3 % lost, 500 Mbit/s" in result.stderr
 
 
-@needs_torch
-@pytest.mark.check
-@pytest.mark.timeout(300)
-def test_demo__puts_plain_ddp_and_diloco_side_by_side_on_a_long_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("ULTIMA_SOCKET", raising=False)
-    options = [
-        "--data",
-        "digits",
-        "--sites",
-        "2",
-        "--epochs",
-        "1",
-        "--wan",
-        "20ms,1%,100Mbit",
-        "--every",
-        "9",
-        "--json",
-    ]
-    result = runner.invoke(main.build(), ["demo", *options])
-    assert result.exit_code == 0, result.output
-    plain, local = json.loads(result.stdout)["runs"]
-    assert (plain["network"]["delay"], local["network"]["delay"]) == (0.01, 0.01)
-    assert (plain["every"], local["every"]) == (0, 9)
-    assert plain["replicas_equal"] and local["replicas_equal"]
-    assert plain["train_s"] > 37 * 0.02, "each step waits for a round trip"
-    assert "rounds in 37 steps" in local["ranks"][0]["summary"]
-    assert local["ranks"][0]["last"].startswith("round")
-    assert sum(receipt["ops"] for receipt in local["receipts"]) < sum(receipt["ops"] for receipt in plain["receipts"])
-
-
 def test_report__puts_two_networks_side_by_side() -> None:
     still = {"loss": 0.0, "rate": 0.0, "came": 900, "lost": 0, "overflowed": 0, "late_s": 0.0, "unread": 0}
     lossy = {"loss": 0.01, "rate": 2e8, "came": 1000, "lost": 12, "overflowed": 3, "late_s": 0.0312, "unread": 2}
