@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What local SGD costs in accuracy, and what becomes of missed rounds: `python -m tests.bench.local_accuracy`, minutes.
+
+LeNet-5 on the demo's images, four ranks in one process, whose labels are skewed (Dirichlet 1). DDP is beside DiLoCo
+with all ranks in all rounds, and DiLoCo of which 30 % of what ranks give misses its round, or is lost in part:
+
+    rebased, members        what the product does: what was missed is in the next round; divided by all members
+    rebased, contributors   the same, divided by the ranks that are in the round
+    dropped                 a rank that misses a round begins anew from the outer model
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from tests.client.local.net import Net
+from ultima.demo import data
+from ultima.demo.model import LeNet5
+from ultima.demo.train import to_batch
+from ultima.local.outer import Outer
+from ultima.local.turns import Verdict
+from ultima.local.vector import HEAD
+from ultima.torch.diloco.tensors import Tensors
+
+RANKS, BATCH, EVERY, RATE = 4, 32, 20, 2e-3
+MISSING = 0.3
+RUN = 20 * 352  # elements of a run of lost packets
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a training goes. lost: what misses a round, "nothing", "all" of a rank or a "part" of it."""
+
+    name: str
+    lost: str = "nothing"
+    then: str = "rebased, members"
+
+
+WAYS = (
+    Way("DDP"),
+    Way("DiLoCo"),
+    *(Way(f"30 % miss: {then}", "all", then) for then in ("rebased, members", "rebased, contributors", "dropped")),
+    *(Way(f"30 % in part: {then}", "part", then) for then in ("rebased, members", "dropped")),
+)
+
+
+class Variant(Outer):
+    """An `Outer` that does with missed work what `then` says."""
+
+    then = "rebased, members"
+
+    def _step_outer(self, fragment: int, verdict: Verdict, mine: Any) -> None:
+        if self.then == "rebased, contributors":
+            verdict = replace(verdict, divisor=verdict.weight)
+        super()._step_outer(fragment, verdict, mine)
+
+    def _move(self, low: int, before: Any, mine: Any) -> None:
+        super()._move(low, before, np.ones_like(mine) if self.then == "dropped" else mine)
+
+
+def skewed(labels: Any, random: np.random.Generator) -> list[Any]:
+    """The images of each rank: each label is divided among the ranks by shares drawn from Dirichlet 1."""
+    parts: list[list[int]] = [[] for _ in range(RANKS)]
+    for label in range(10):
+        found = random.permutation(np.flatnonzero(labels == label))
+        cuts = (np.cumsum(random.dirichlet(np.ones(RANKS)))[:-1] * len(found)).astype(int)
+        for part, some in zip(parts, np.split(found, cuts), strict=True):
+            part += some.tolist()
+    return [np.array(part) for part in parts]
+
+
+def accuracy(model: nn.Module, images: data.Images) -> float:
+    with torch.no_grad():
+        pixels, labels = to_batch(images, images.test_images[:2000], images.test_labels[:2000])
+        return float((model(pixels).argmax(1) == labels).float().mean())
+
+
+def train(way: Way, images: data.Images, seed: int, steps: int) -> float:
+    """The mean accuracy of five looks in the last quarter, of the outer model."""
+    random = np.random.default_rng(seed)
+    parts = skewed(images.train_labels, random)
+    torch.manual_seed(seed)
+    first = LeNet5()
+    models = [LeNet5() for _ in range(1 if way.name == "DDP" else RANKS)]
+    for model in models:
+        model.load_state_dict(first.state_dict())
+    inner = [torch.optim.AdamW(model.parameters(), lr=RATE) for model in models]
+    outers, net = [], Net(RANKS)
+    if way.name != "DDP":
+        outers = [Variant(job, Tensors(model), EVERY, delay=1) for job, model in zip(net.jobs(), models, strict=True)]
+    for outer in outers:
+        outer.then = way.then
+    for op in range(steps // EVERY + 1):
+        for rank in np.flatnonzero(random.random(RANKS) < MISSING):
+            begin = RANKS * HEAD + (0 if way.lost == "all" else int(random.integers(61_706)))
+            where = slice(begin, None if way.lost == "all" else begin + RUN)
+            if way.lost != "nothing":
+                net.lost.setdefault(op, []).append((int(rank), where))
+    looks, loss_of = [], nn.CrossEntropyLoss()
+    shown = LeNet5()
+    for step in range(steps):
+        batches = [part[random.integers(len(part), size=BATCH)] for part in parts]
+        if way.name == "DDP":
+            batches = [np.concatenate(batches)]
+        for rank, mine in enumerate(batches):
+            pixels, labels = to_batch(images, images.train_images[mine], images.train_labels[mine])
+            inner[rank].zero_grad()
+            loss_of(models[rank](pixels), labels).backward()
+            inner[rank].step()
+            if outers:
+                outers[rank].step()
+        if step >= steps - 5 * EVERY and step % EVERY == EVERY - 1 and step:
+            shown.load_state_dict(models[0].state_dict())
+            if outers:
+                Tensors(shown).write(0, outers[0].theta)
+            looks.append(accuracy(shown, images))
+    return statistics.mean(looks)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--data", choices=("auto", "fashion-mnist", "digits"), default="auto")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    images = data.load(options.data)
+    print(f"{images.source}; {options.steps} steps of {RANKS} x {BATCH} images, H = {EVERY}, AdamW {RATE}", flush=True)
+    started = time.monotonic()
+    for way in WAYS:
+        found = [100 * train(way, images, seed, options.steps) for seed in range(options.seeds)]
+        each = " / ".join(f"{value:.1f}" for value in found)
+        print(f"{way.name:38} {each}   mean {statistics.mean(found):.1f}", flush=True)
+    print(f"{time.monotonic() - started:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()
