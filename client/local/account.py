@@ -15,6 +15,7 @@ class Round:
     number: int
     """Results that this rank had had before."""
     fragment: int
+    """The part of the model, from 0."""
     outcome: str
     """"stepped", "void" (nobody stepped), "state" (a piece of the state was passed on) or "failed" (no result)."""
     why: str = ""
@@ -26,6 +27,7 @@ class Round:
     ranges_missed: int = 0
     """Of this rank's ranges, those that are not in it."""
     ranges: int = 0
+    """Ranges of the fragment."""
     weight: float = 0.0
     """Of the ranks that gave."""
     members_weight: float = 0.0
@@ -33,6 +35,7 @@ class Round:
     digest: int = 0
     """32 bits of the fragment's state after the round; alike on all ranks."""
     receipt: Receipt | None = field(default=None, repr=False)
+    """Of the op; None if it has none."""
 
     def __str__(self) -> str:
         text = f"round {self.number}, fragment {self.fragment}: {self.outcome}"
@@ -55,6 +58,7 @@ class OuterSummary:
     steps: int = 0
     """Inner steps."""
     tokens: float = 0.0
+    """What `step` was told of them, added up."""
     rounds: int = 0
     """Results by which the outer model moved."""
     missed: int = 0

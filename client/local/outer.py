@@ -78,7 +78,7 @@ class Outer:
     quorum: ranks that a round needs, a number or "majority" or "all".
     weight: what a rank counts as: "equal", "tokens" (those of one of its steps), or a number above 0 of its own.
     nonfinite: what to do where the parameters are not finite: "reset" them to the outer model, or "raise".
-    deadline: of a round, as for `Job.allreduce`.
+    deadline: of a round, as for `Job.allreduce`. `layout` says where each array is in the flat outer model.
 
     Raises InvalidArgument, also where ranks differ in their tensors or settings; and what `Job.beside` raises.
     """
@@ -111,11 +111,11 @@ class Outer:
         if (isinstance(weight, str) and weight not in WEIGHTS) or (not isinstance(weight, str) and not weight > 0):
             raise InvalidArgument("weight", weight, "one of " + ", ".join(WEIGHTS) + ", or a number above 0")
         needed = _quorum(quorum, job.world_size)
-        self.rule = outer or Nesterov()
+        self._rule = outer or Nesterov()
         self.every, self.delay, self.alpha, self.wire = every, delay, alpha, wire
         self._values: Values = Arrays(arrays) if isinstance(arrays, Mapping) else arrays
         self._weight, self._nonfinite, self._deadline = weight, nonfinite, deadline
-        settings = {"every": every, "outer": self.rule.as_dict(), "wire": wire, "quorum": needed,
+        settings = {"every": every, "outer": self._rule.as_dict(), "wire": wire, "quorum": needed,
                     "weight": weight if isinstance(weight, str) else "a number"}  # fmt: skip
         self.layout = Layout(self._values.entries, fragments, settings)
         self._vectors = Vector(int(self.layout.longest), job.world_size, wire)
@@ -406,7 +406,7 @@ class Outer:
         np.divide(delta, np.float32(verdict.divisor), out=delta)
         theta, before = self._theta[low:high], self._theta[low:high].copy()
         plain = max(0, min(high, self.layout.plain_from) - low)
-        self.rule.step(theta[:plain], self._momentum[low:high][:plain], delta[:plain])
+        self._rule.step(theta[:plain], self._momentum[low:high][:plain], delta[:plain])
         np.subtract(theta[plain:], delta[plain:], out=theta[plain:])
         np.add(theta, np.float32(0), out=theta)  # no negative zero: it would not survive a sum
         self._move(low, before, mine)

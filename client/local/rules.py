@@ -23,7 +23,8 @@ _PIECE = 1 << 16  # elements for which the scratch memory stays in a core's cach
 class Nesterov:
     """SGD with Nesterov's momentum, as `torch.optim.SGD(lr, momentum, nesterov=True)` has it; DiLoCo's outer rule.
 
-    lr: 0 to 10. momentum: 0 to 1; 0 is plain SGD. Raises InvalidArgument for others.
+    lr: 0 to 10.
+    momentum: 0 to 1; 0 is plain SGD. Raises InvalidArgument for others.
     """
 
     lr: float = 0.7

@@ -67,8 +67,7 @@ class JobTable:
     ) -> None:
         """`changes` is told of whatever changes who is in a job, or how a job behaves; `node` is this host's own."""
         self._config, self._engine, self._budget, self._node = config, engine, budget, node
-        self._coordinator, self._watchers = coordinator, watchers
-        self._changes = changes
+        self._coordinator, self._watchers, self._changes = coordinator, watchers, changes
         self._jobs: dict[Title, Job] = {}
         self._by_number: dict[int, Job] = {}
         self._at: dict[Trainer, tuple[Job, int]] = {}
@@ -484,10 +483,9 @@ class JobTable:
         for link in [link for link in job.links.values() if not link.host.vacant] if job.links is not None else ():
             self.recorder.host_is(job.record, link.host, link.state, link.why)
         if not job.ready and job.links is not None and job.membership is not None:
-            lost = [link for link in job.links.values() if link.state is State.ABSENT]
+            lost = [f"{link.host.name}: {link.why}" for link in job.links.values() if link.state is State.ABSENT]
             if lost and not job.membership.under_way and not job.elastic:
-                why = "; ".join(f"{link.host.name}: {link.why}" for link in lost)
-                job.failed = Unavailable(f"job {job.name!r}: cannot begin: {why}")
+                job.failed = Unavailable(f"job {job.name!r}: cannot begin: {'; '.join(lost)}")
             elif job.links.settled():
                 job.ready = True
         self.fellows.review(job)

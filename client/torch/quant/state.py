@@ -81,7 +81,7 @@ class QuantState(RememberingState):
     Raises InvalidArgument.
     """
 
-    travels = "quantised buckets travel as they are"
+    _travels = "quantised buckets travel as they are"
     _summary: QuantSummary
     _memories: Residuals
 

@@ -57,7 +57,7 @@ class Went:
 class RememberingState(HookState):
     """A HookState with a `Memory` and several `Ways`, the first of which is dense. Buckets are not transformed."""
 
-    travels: ClassVar[str]
+    _travels: ClassVar[str]
     """What is said of buckets to whoever asks for `hadamard`."""
 
     _memories: Memory
@@ -67,7 +67,7 @@ class RememberingState(HookState):
     ) -> None:
         super().__init__(group, **said)
         if hadamard:
-            raise InvalidArgument("hadamard", hadamard, f"False: {self.travels}")
+            raise InvalidArgument("hadamard", hadamard, f"False: {self._travels}")
         self._memories, self._ways = memories, ways
         self._went: list[Went] = []
 

@@ -100,7 +100,7 @@ class SparseState(RememberingState):
     Raises InvalidArgument.
     """
 
-    travels = "entries travel as they are"
+    _travels = "entries travel as they are"
     _summary: SparseSummary
     _memories: Memories
 

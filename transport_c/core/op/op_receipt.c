@@ -85,7 +85,8 @@ static void find_status(const ut_job *j, const ut_op *op, ut_receipt *r)
     }
 }
 
-void ut_op_receipt(const ut_job *j, const ut_op *op, ut_ns now, ut_receipt *r)
+/* What is known of every op, opened or not. */
+static void identify(const ut_job *j, const ut_op *op, ut_ns now, ut_receipt *r)
 {
     memset(r, 0, sizeof *r);
     r->op_seq = r->call_seq = op->seq;
@@ -104,6 +105,11 @@ void ut_op_receipt(const ut_job *j, const ut_op *op, ut_ns now, ut_receipt *r)
     r->elapsed_ns = now - op->time.start;
     if (op->time.deadline != UT_NEVER && op->time.deadline > op->time.start)
         r->deadline_ns = op->time.deadline - op->time.start;
+}
+
+void ut_op_receipt(const ut_job *j, const ut_op *op, ut_ns now, ut_receipt *r)
+{
+    identify(j, op, now, r);
     if (op->plan.schedule.steps == 0 && op->account.failed) { /* it never opened */
         r->status = UT_FAILED;
         if (op->account.error == UT_ERR_TIMEOUT) { /* ranks of this very host have not called */
