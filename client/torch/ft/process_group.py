@@ -122,12 +122,13 @@ class ProcessGroupUltima(Forwarding, _Base):
         return generation.log.take_error()
 
     def set_timeout(self, timeout: timedelta) -> None:
-        """Of collectives from now on, and of the next `configure`."""
+        """|timeout|: of collectives from now on, and of the next `configure`."""
         self._timeout = timeout
         if self._generation is not None:
             self._generation.set_timeout(timeout)
 
     def getBackendName(self) -> str:
+        """What torchft prints of this group."""
         return "torchft-ultima"
 
     def broadcast_one(self, tensor: torch.Tensor, root: int) -> Work:
