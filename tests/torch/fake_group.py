@@ -28,6 +28,7 @@ class FakeGroup(UltimaProcessGroup):
         self._timeout = timedelta(seconds=20)
         self._mode = "bounded"
         self._deadline_s = None
+        self._agree = False
         self._finishers = Finishers()
         self._order = Order(self._finishers.offer)
         self._line = Line()

@@ -141,7 +141,7 @@ static void engine__bad_submissions(void)
     ROW(UT_ERR_REDOP, s.redop = UT_REDOPS_END);
     ROW(UT_ERR_REDOP, s.redop = UT_MIN);
     ROW(UT_ERR_ARGUMENT, s.mode = 0);
-    ROW(UT_ERR_ARGUMENT, s.flags = 0x80);
+    ROW(UT_ERR_ARGUMENT, s.flags = UT_SUBMIT_NOWAIT);
     ROW(UT_ERR_DTYPE, s.mode = UT_BEST_EFFORT, s.dtype = UT_INT64);
     ROW(UT_ERR_REDOP, s.mode = UT_BEST_EFFORT, s.redop = UT_MIN);
     ROW(UT_ERR_TOO_LARGE, s.count = ELEMENTS + 1);

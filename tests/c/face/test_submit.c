@@ -76,7 +76,8 @@ static void submit__each_field_has_its_error(void)
     ASK(skipped, 1, UT_ERR_SEQUENCE);
     ASK(skipped, 2, UT_ERR_ARGUMENT);
     ASK(flags, UT_SUBMIT_GIVE, UT_ERR_ARGUMENT);
-    ASK(flags, 0x80, UT_ERR_ARGUMENT);
+    ASK(flags, UT_SUBMIT_NOWAIT, UT_ERR_ARGUMENT);
+    ASK(flags, UT_SUBMIT_WEIGHTED, UT_ERR_REDOP);
     ASK(flags, UT_SUBMIT_AGREE | UT_SUBMIT_ADAPTIVE, UT_OK);
     ASK(wanted, 1, UT_ERR_ARGUMENT); /* words of partial jobs */
     ASK(oldest_step, 1, UT_ERR_ARGUMENT);
@@ -92,7 +93,7 @@ static void submit__each_field_has_its_error(void)
     ASK(count, UINT64_MAX, UT_ERR_TOO_LARGE);
     ut_stats stats;
     ut_engine_stats(hosts[0].engine, &stats);
-    CHECK_EQ(stats.bad_submissions, 24);
+    CHECK_EQ(stats.bad_submissions, 25);
     end();
 }
 
