@@ -23,7 +23,18 @@ import headers
 ROOT = Path(__file__).resolve().parents[2]
 SECTIONS: dict[str, tuple[str, ...]] = {
     "Begin": ("tutorial", "install", "concepts", "recipes"),
-    "Use": ("pytorch", "pytorch_hooks", "slow_trainers", "partial", "sparse", "quantised", "coded", "elastic_torch"),
+    "Use": (
+        "pytorch",
+        "pytorch_hooks",
+        "slow_trainers",
+        "partial",
+        "sparse",
+        "quantised",
+        "coded",
+        "local_sgd",
+        "elastic",
+        "elastic_torch",
+    ),
     "Choose": ("comparison", "migration", "faq"),
     "Operate": ("operations", "failures", "security"),
     "How it works": ("architecture", "papers", "transport", "protocol", "decisions", "performance"),

@@ -32,9 +32,10 @@ TREE_SEEDS = 200
 FRESH = {"--partial": 1000, "--sparse": 500, "--coded": 1000, "--linear": 1000, "--tree": 1000, "--hostile": 400,
          "--coded --hostile": 250, "--linear --hostile": 250, "--partial --hostile": 100,
          "--sparse --hostile": 100, "--quant": 500, "--quant --hostile": 100}  # fmt: skip
-# Ordinary worlds that miss what is asked, and are looked for to do so: a judge's mean that is above its bound. In 693 a
-# host hears 2.03 senders at once, 3 of them in first stages, where 2 are asked.
-KNOWN = {"693": "O9 incast"}
+# Worlds that miss what is asked, and are looked for to do so, by the words that choose their kind. In 693 a host hears
+# 2.03 senders at once, 3 of them in first stages, where 2 are asked. In 26 a liar's numbers lead a host 2,000 steps
+# ahead, and its ranks hear that they are behind until the world ends.
+KNOWN = {(): {"693": "O9 incast"}, ("--hostile", "--linear"): {"26": "O10 calm"}}
 # Whichever test comes first builds the simulator.
 pytestmark = pytest.mark.timeout(600)
 # Worlds that once showed a bug, and which. A change of plan.c draws other worlds for them.
@@ -64,7 +65,8 @@ def hold(program: Path, *which: str, first: int = 1, count: int, seconds: int = 
     """Runs |count| worlds from |first| on; all must hold, but those in KNOWN. Returns how often each kind of thing was
     met."""
     result = run(program, *which, "--from", first, "--count", count, "--jobs", 2, seconds=seconds)
-    known = [] if which else [(seed, oracle) for seed, oracle in KNOWN.items() if first <= int(seed) < first + count]
+    of_kind = KNOWN.get(tuple(sorted(which)), {})
+    known = [(seed, oracle) for seed, oracle in of_kind.items() if first <= int(seed) < first + count]
     assert re.findall(r"^FAILED seed (\d+): oracle (\w+ \w+)", result.stdout, re.MULTILINE) == known, told(result)
     assert result.returncode == bool(known), told(result)
     assert f"{count} seeds, {len(known)} failed, " in result.stdout

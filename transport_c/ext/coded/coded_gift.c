@@ -126,14 +126,22 @@ ut_ns ut_coded_waits_until(const ut_job *j, uint64_t seq, ut_ns since, ut_ns end
     bool in_vain = lacks_owner(j, seq) && ut_coded_can_be_had(j);
     if (!is_owed && !in_vain && !has_strangers(j) && !is_under_way_at_root(j, seq) && !goes_ahead(j, seq))
         return since + pause(j);
-    return since + (end == UT_NEVER ? 10 * UT_SECOND : end > since ? end - since : 0) / 4;
+    /* A call whose time is over waits no more, but its attempts pause. */
+    const ut_ns quarter = (end == UT_NEVER ? 10 * UT_SECOND : end > since ? end - since : 0) / 4;
+    return since + UT_MAX2(quarter, pause(j));
+}
+
+/* A kept receipt gives way after as many newer ones; then its result can be told of no more. */
+static bool tells_of(const ut_receipt *kept, uint64_t step)
+{
+    return kept->step == step && kept->status != UT_FAILED;
 }
 
 static ut_step_result *result_of(const ut_job *j, uint64_t step)
 {
     for (unsigned k = 0; k < UT_OPS_MAX; k++) {
         ut_step_result *r = &ut_coded_of(j)->result[k];
-        if (r->there && r->step == step)
+        if (r->there && r->step == step && tells_of(ut_answer_kept(j, r->receipt), step))
             return r;
     }
     return NULL;
