@@ -58,8 +58,14 @@ def test_elastic__too_few_are_insufficient_until_more_come(daemons: Callable[[in
     jobs = enter_all({0: hosts[0], 1: hosts[1]}, hosts[0], name, least=2)
     try:
         whole_soon(jobs)
-        jobs.pop(1).leave()
+        leaver = jobs.pop(1)
+        left = leaver.rank
+        leaver.leave()
         began = time.monotonic()
+        found = summed({0: jobs[0]}, deadline="300ms")
+        while found[0][0].contributors == (left,):  # of the ops that it had begun before, at its own pace
+            check({0: jobs[0]}, found)
+            found = summed({0: jobs[0]}, deadline="300ms")
         for _ in range(3):
             found = summed({0: jobs[0]}, deadline="300ms")
             check({0: jobs[0]}, found)
