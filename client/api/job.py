@@ -448,37 +448,24 @@ class ElasticJob(Views, Job):
         Job.__init__(self, connection)
         Views.__init__(self, connection)
 
-    def allreduce_async(
-        self,
-        array: Any,
-        op: str = "avg",
-        *,
-        deadline: Duration | None = None,
-        out: Any = None,
-        mode: str | None = None,
-        dtype: Any = None,
-        agree: bool = False,
-        wire: str | None = None,
-        answer: str | None = None,
-        rounding: str | None = None,
-        feedback: Any = None,
-        weight: int | None = None,
-    ) -> Handle:
+    def allreduce_async(self, array: Any, op: str = "avg", **options: Any) -> Handle:
         """As `Job.allreduce_async`, for averages and sums in the modes bounded and best_effort, of numbers as they
-        are, without weights."""
+        are, without weights.
+
+        options: deadline, out, mode and dtype; others are refused by name.
+        """
         if op not in GIFT_OPS:
             raise InvalidArgument("op", op, "one of " + ", ".join(GIFT_OPS) + " where hosts come and go")
-        if mode is None and self._connection.settings.mode == "reliable":
-            mode = "bounded"
-        if mode not in (None, "bounded", "best_effort"):
-            raise InvalidArgument("mode", mode, "bounded or best_effort where hosts come and go")
-        numbers = {"agree": agree, "wire": wire, "answer": answer, "rounding": rounding, "weight": weight}
-        for field, value in numbers.items():
-            if value not in (None, False):
-                raise InvalidArgument(field, value, "False or None where hosts come and go")
-        if feedback is not None:
-            raise InvalidArgument("feedback", "an array", "None where hosts come and go")
-        return super().allreduce_async(array, op, deadline=deadline, out=out, mode=mode, dtype=dtype)
+        if options.get("mode") is None and self._connection.settings.mode == "reliable":
+            options["mode"] = "bounded"
+        if options.get("mode") not in (None, "bounded", "best_effort"):
+            raise InvalidArgument("mode", options["mode"], "bounded or best_effort where hosts come and go")
+        for field in ("agree", "wire", "answer", "rounding", "feedback", "weight"):
+            given = options.pop(field, None)
+            if given is not None and given is not False:
+                told = "an array" if field == "feedback" else given
+                raise InvalidArgument(field, told, "False or None where hosts come and go")
+        return super().allreduce_async(array, op, **options)
 
     @property
     def collectives(self) -> frozenset[str]:

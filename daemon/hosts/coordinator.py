@@ -296,12 +296,7 @@ class Coordinator(Seating):
     async def _wait_for_all(self, new: Registration, deadline: float) -> None:
         """Returns when the job has a record. A rank is registered while its call waits here, and no longer."""
         self._tell_of_conflict(new)
-        forming = self._forming.get(new.title)
-        if forming is not None:
-            self._admit(new, forming)
-        else:
-            self._quota_forming.take(new.account)
-            forming = self._forming[new.title] = Forming(new.account)
+        forming = self._forming_of(new)
         if conflict := disagreement(new, forming.waiting):
             self._fail(new, forming, conflict)
         held = forming.waiting.get(new.rank)

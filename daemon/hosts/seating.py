@@ -47,14 +47,19 @@ class Seating:
     def _changed(self) -> None:
         raise NotImplementedError
 
-    async def _wait_for_seats(self, new: Registration, deadline: float) -> None:
-        """Returns when the job has a record. Who differs from those that wait is refused alone."""
-        forming, clock = self._forming.get(new.title), asyncio.get_running_loop().time
+    def _forming_of(self, new: Registration) -> Forming:
+        """The job that forms under this title, with room for one more; a new one if there is none."""
+        forming = self._forming.get(new.title)
         if forming is not None:
             self._admit(new, forming)
-        else:
-            self._quota_forming.take(new.account)
-            forming = self._forming[new.title] = Forming(new.account)
+            return forming
+        self._quota_forming.take(new.account)
+        forming = self._forming[new.title] = Forming(new.account)
+        return forming
+
+    async def _wait_for_seats(self, new: Registration, deadline: float) -> None:
+        """Returns when the job has a record. Who differs from those that wait is refused alone."""
+        forming, clock = self._forming_of(new), asyncio.get_running_loop().time
         if conflict := disagreement(new, forming.waiting):
             raise FailedPrecondition(conflict)
         assert new.elastic is not None

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
-if importlib.util.find_spec("torchft") is None:
+if importlib.util.find_spec("torchft") is None:  # see conftest.py
     pytest.skip("torchft is not installed: `make torchft` runs these", allow_module_level=True)
 
 import torch  # noqa: E402
