@@ -91,21 +91,22 @@ class Council:
             self._begin(job)
         self._turn(self._rooms[job])
 
-    def heard(self, job: Job, link: Link, told: peer_pb2.EpochWord) -> None:
-        """Another host of a job has something to say."""
+    def heard(self, job: Job, link: Link, told: peer_pb2.EpochWord) -> bool:
+        """Another host of a job has something to say. False: nobody listens here before the job has formed."""
         self.review(job)
         room = self._rooms.get(job)
         if room is None:
-            return
+            return False
         assert job.membership is not None
         try:
             hosts, began = len(job.membership.hosts), job.membership.options
             word = epoch_words.from_proto(told, hosts, began, lambda options: self.check(job, options))
         except Refused as error:
             log.warning("epoch word refused job=%s host=%d reason=%s", job.name, link.host.index, error)
-            return
+            return True
         if room.seat.hear(Member(link.host.index, link.host.incarnation), word):
             self._turn(room)
+        return True
 
     def check(self, job: Job, options: Options) -> None:
         """Raises Refused for options that the job cannot have while it runs."""

@@ -21,6 +21,7 @@ from ultima.daemon.hosts.host import Host, Membership, Place, State
 from ultima.daemon.hosts.peers import Peers
 from ultima.daemon.hosts.registration import Title, Voucher
 from ultima.daemon.jobs.council import Council
+from ultima.daemon.jobs.early_words import EarlyWords
 from ultima.daemon.jobs.job import Job
 from ultima.daemon.jobs.returning import Returning
 from ultima.daemon.jobs.vanishing import Silence
@@ -59,6 +60,7 @@ class Fellows:
         """How often packets broke the protocol, by the address of the host in whose name they came."""
         self.returning = Returning(engine)
         self.council = Council(engine, watchers, changes)
+        self._early = EarlyWords()
         self.silence = Silence(engine, self._host_absent, self.stands, self._watch_anew, self._round_trip)
         self.on_unheard: Callable[[Job, peer_pb2.WatchResponse], None] = lambda job, news: None
         """Is told what another host of a job found not to get through."""
@@ -217,12 +219,18 @@ class Fellows:
 
     def _heard_word(self, place: Place, news: peer_pb2.WatchResponse) -> None:
         job = self.job(news.job, news.generation)
-        link = job.links[news.host_index] if job is not None and job.links and news.host_index in job.links else None
-        if job is not None and link is not None and link.host.place == place:
-            if link.host.incarnation == news.incarnation:
-                self.council.heard(job, link, news.word)
-            else:
-                link.early = news  # of a life that has not called us yet
+        if job is None or not self._hand_on(job, place, news):
+            self._early.keep(place, news)
+
+    def _hand_on(self, job: Job, place: Place, news: peer_pb2.WatchResponse) -> bool:
+        """Hands what a host says of epochs to the council. False: it is to be kept, because the job here is still
+        forming, or because it comes from a life of the host that has not called this one yet."""
+        if job.links is None:
+            return False
+        if news.host_index not in job.links or job.links[news.host_index].host.place != place:
+            return True  # it does not speak for that host
+        link = job.links[news.host_index]
+        return link.host.incarnation == news.incarnation and self.council.heard(job, link, news.word)
 
     def lost(self, place: Place, stood: bool) -> None:
         """A daemon that was watched is gone; or (not `stood`) one that could not be watched, whatever paths to it say.
@@ -230,6 +238,7 @@ class Fellows:
         The latter breaks only paths that are up: one that is still being made has its own ways to fail.
         """
         self._coordinator.place_lost(place)
+        self._early.forget(place)
         for job in list(self._jobs.values()):
             for link in job.links.values() if job.links is not None else []:
                 if link.host.place == place and link.up():
@@ -300,11 +309,9 @@ class Fellows:
     def review(self, job: Job) -> None:
         """The paths of a job have changed."""
         self.watch()
-        for link in job.links.values() if job.links is not None else ():
-            early = link.early
-            if early is not None and link.host.incarnation == early.incarnation:
-                link.early = None
-                self.council.heard(job, link, early.word)
+        for place, news in self._early.take(job.name, job.generation):
+            if not self._hand_on(job, place, news):
+                self._early.keep(place, news)
         self.council.review(job)
 
     def watch(self) -> None:

@@ -10,7 +10,6 @@ from ultima.daemon.base.waiting import Backoff
 from ultima.daemon.engine.seal import Seal
 from ultima.daemon.hosts.host import Host, State
 from ultima.daemon.jobs.renewal import Renewal
-from ultima.v1 import peer_pb2
 
 
 @dataclass(eq=False)
@@ -49,8 +48,6 @@ class Link:
     renewed_by: bytes = b""
     """Digest of the fresh secret that it gave last, for packets to it, and how many it gave."""
     renewed: int = 0
-    early: peer_pb2.WatchResponse | None = None
-    """What a life of the host said of epochs before it called."""
     mending: Backoff = field(default_factory=Backoff)
     came_up: asyncio.Event = field(default_factory=asyncio.Event)
 

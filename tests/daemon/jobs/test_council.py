@@ -13,6 +13,7 @@ from ultima.daemon.base.options import DEFAULTS, Options
 from ultima.daemon.engine.epochs import EngineEpoch
 from ultima.daemon.jobs import decree, epoch_words
 from ultima.daemon.jobs.epoch import Ask, Ballot, Epoch, Fork, Member, Word
+from ultima.daemon.jobs.epoch_words import to_proto
 from ultima.daemon.process.server import Daemon
 from ultima.v1 import peer_pb2
 
@@ -41,7 +42,7 @@ def views(daemon: Daemon) -> list[str]:
     "word", [WORD, Word(1, None, 0, frozenset()), replace(WORD, accepted=None, ask=Ask(Ballot(9, 2)), epoch=None)]
 )
 def test_words__come_back_as_they_were_told(word: Word) -> None:
-    told = peer_pb2.EpochWord.FromString(epoch_words.to_proto(word).SerializeToString())
+    told = peer_pb2.EpochWord.FromString(to_proto(word).SerializeToString())
     assert epoch_words.from_proto(told, 3, DEFAULTS, lambda options: None) == word
 
 
@@ -53,12 +54,12 @@ def test_words__with_options_that_the_job_cannot_have_are_refused(place: str) ->
         if options.tau == 9:
             raise InvalidArgument("tau = 9: allowed: 1 to 8")
 
-    told = epoch_words.to_proto(WORD)
+    told = to_proto(WORD)
     assert epoch_words.from_proto(told, 3, DEFAULTS, fit) == WORD
     getattr(told, place).settings.tau = 9
     with pytest.raises(InvalidArgument, match="tau = 9"):
         epoch_words.from_proto(told, 3, DEFAULTS, fit)
-    told = epoch_words.to_proto(WORD)
+    told = to_proto(WORD)
     told.change.tau = 9
     with pytest.raises(InvalidArgument, match="tau = 9"):
         epoch_words.from_proto(told, 3, DEFAULTS, fit)
@@ -81,7 +82,7 @@ def test_words__with_options_that_the_job_cannot_have_are_refused(place: str) ->
     ],
 )
 def test_words__that_cannot_be_are_refused(field: str, value: object, error: str) -> None:
-    told = epoch_words.to_proto(WORD)
+    told = to_proto(WORD)
     *path, name = field.split(".")
     at = getattr(told, path[0]) if path else told
     if isinstance(value, list):
@@ -169,6 +170,31 @@ async def test_nothing_changes__nothing_is_told(three: list[Daemon]) -> None:
     assert [room.told for room in rooms] == told
     assert all(room.timer is None for room in rooms), "nor does anybody wake"
     assert not any(epochs(daemon) for daemon in three)
+
+
+async def test_what_was_said_before_a_job_had_formed__is_heard_then(
+    three: list[Daemon],
+) -> None:
+    job = next(iter(three[1].jobs.fellows.council._rooms))
+    fellows = three[1].jobs.fellows
+    room, links = fellows.council._rooms[job], job.links
+    assert links is not None and job.own is not None
+    await eventually(lambda: len(room.seat.words) == 3, "it has heard each")
+    said = {index: room.seat.words[Member(index, links[index].host.incarnation)] for index in (0, 2)}
+    fellows.council.end(job)
+    job.ready, job.links = False, None
+    for index, word in said.items():
+        host = links[index].host
+        told = peer_pb2.WatchResponse(job=job.name, generation=job.generation, host_index=index, word=to_proto(word))
+        told.incarnation = host.incarnation
+        fellows.heard(host.place, told)
+        job.links = links  # the second word finds the hosts known, and the job not ready
+    assert job not in fellows.council._rooms
+    job.ready = True
+    fellows.review(job)
+    heard = fellows.council._rooms[job].seat.words
+    assert {member.slot for member in heard} == {0, 1, 2}
+    assert all(heard[member] == said[member.slot] for member in heard if member.slot != 1)
 
 
 async def test_a_word_that_cannot_be__does_no_harm(three: list[Daemon], caplog: pytest.LogCaptureFixture) -> None:
