@@ -48,7 +48,7 @@ RETRY_S = 0.04  # after an attempt that failed
 REST_S = 2.0  # after a hold that ended in vain, before ops are held again; so pauses cannot add up
 SETTLE_S = 2.0  # after an epoch, before another one changes what follows from measurements, and that alone
 ANSWER_S = 0.01  # that a daemon may take for an answer, beside the way there and back
-NEWS_S = 0.1  # a hold lasts for two round trips and this: both answers and the news
+NEWS_S = 0.1  # a hold lasts for two round trips and this: both answers and the news; and once more from an acceptance
 REACH_OPS = 64  # what a promise may hold ahead of the proposer's own next op: hosts are few ops apart
 
 
@@ -104,7 +104,7 @@ class Seat:
         self._former: _Decree | None = None
         self._votes: dict[tuple[Ballot, int], tuple[Epoch, set[Member]]] = {}
         self._ask: Ask | None = None
-        self._asked_at = self._retry_at = self._rest_until = -math.inf
+        self._asked_at = self._retry_at = self._rest_until = self._held_at = -math.inf
         self._wanted: float | None = None
         self._lonely: float | None = None
         self._met_at = now  # when somebody of the line that this host is out of was seen
@@ -224,15 +224,26 @@ class Seat:
                     self.trouble = f"host {m.slot} proposes what this one does not accept: {why}"
                     continue
                 decree.accepted = ask.ballot, ask.child
+                self._prolong_hold()
             if ask.ballot > decree.promised:
                 decree.promised = ask.ballot
                 self._begin_hold()
 
+    def _hold_s(self) -> float:
+        return 2 * self._here.round_trip + NEWS_S
+
     def _begin_hold(self) -> None:
         if self.hold is None and self._now >= self._rest_until:
-            until = self._now + 2 * self._here.round_trip + NEWS_S
+            self._held_at, until = self._now, self._now + self._hold_s()
             self.hold = self._here.next_op + self._here.margin, until
             self._at(until)
+
+    def _prolong_hold(self) -> None:
+        """The child is near: where daemons are slow to answer, half of the time may be gone before it is accepted."""
+        if self.hold is not None:
+            until = min(self._now, self._held_at + self._hold_s()) + self._hold_s()
+            self.hold = self.hold[0], max(until, self.hold[1])
+            self._at(self.hold[1])
 
     def _end_hold(self) -> None:
         if self.hold is not None and self._at(self.hold[1]):

@@ -215,6 +215,22 @@ def test_seat__a_hold_ends_by_itself_and_is_not_repeated_at_once() -> None:
         assert (seat.hold is not None) is held
 
 
+def test_seat__a_hold_begins_anew_when_a_child_is_accepted__and_lasts_twice_as_long_at_most() -> None:
+    """Whoever has accepted is soon to hear what was decided: to open ops by the old epoch just then would part hosts."""
+    seat, here = Seat(B, ROOT, 99, 0.0), Here(frozenset((A, C)), 5, margin=2, round_trip=0.01)
+    whole, new = 0.02 + NEWS_S, child(ROOT, A, B, C)
+    seat.hear(A, word(1, ROOT, B, C, ask=Ask(Ballot(1, 0))))
+    seat.turn(0.0, here)
+    seat.hear(A, word(2, ROOT, B, C, ask=Ask(Ballot(1, 0), new)))
+    seat.turn(0.75 * whole, here)
+    assert seat.words[B].accepted == (Ballot(1, 0), new)
+    assert seat.hold == (7, pytest.approx(1.75 * whole))
+    for serial, at in ((3, 1.25), (4, 1.5)):
+        seat.hear(A, word(serial, ROOT, B, C, ask=Ask(Ballot(serial, 0), new)))
+        seat.turn(at * whole, here)
+        assert seat.hold == (7, pytest.approx(2 * whole)), "whatever else is proposed"
+
+
 def test_seat__the_younger_of_two_waits_and_goes_on_by_itself() -> None:
     two = replace(ROOT, members=(A, B), owners=frozenset((A, B)))
     old, young = Seat(A, two, 99, 0.0), Seat(B, two, 99, 0.0)
