@@ -34,7 +34,7 @@ EVENT_KIND = Enum(
         Value(
             "READY",
             7,
-            text="Partial jobs: the next op is op_seq; a: ranks here that have given for it, a bit per local rank.",
+            text="Partial jobs: the next op is op_seq; a: ranks here that have given for it, a bit per local rank; 0 while ops are held back.",
         ),
         Value(
             "ACTIVATED",

@@ -55,6 +55,24 @@ static void ready__told_as_it_grows_and_after_each_op(void)
     end();
 }
 
+/* What cannot start while ops are held back is ready when they are not: whoever was denied meanwhile is told anew. */
+static void ready__told_anew_after_ops_were_held_back(void)
+{
+    begin(2, 1, (ut_job_options){.policy = UT_POLICY_PROBE});
+    run(10 * UT_MS);
+    give(0, 1, 0, 0);
+    CHECK_EQ(told_ready(0, 0, 1), 1);
+    CHECK_EQ(ut_engine_hold(hosts[0].engine, 0, 0, now + 5 * UT_MS), UT_OK);
+    CHECK_EQ(ut_engine_activate(hosts[0].engine, 0, 0, now), UT_ERR_SEQUENCE);
+    CHECK_EQ(told_ready(0, 0, 0), 1);
+    run(4 * UT_MS);
+    CHECK_EQ(told_ready(0, 0, 1), 0);
+    run(2 * UT_MS);
+    CHECK_EQ(told_ready(0, 0, 1), 1);
+    CHECK_EQ(ut_engine_activate(hosts[0].engine, 0, 0, now), UT_OK);
+    end();
+}
+
 /* To hear that a peer is ready for an op is not to hear that the op has started. */
 static void ready__is_not_started(void)
 {
@@ -76,6 +94,7 @@ int main(int argc, char **argv)
     check_begin(argc, argv);
     RUN(ready__told_again_after_it_was_taken_back);
     RUN(ready__told_as_it_grows_and_after_each_op);
+    RUN(ready__told_anew_after_ops_were_held_back);
     RUN(ready__is_not_started);
     return check_end();
 }

@@ -216,7 +216,7 @@ def test_seat__a_hold_ends_by_itself_and_is_not_repeated_at_once() -> None:
 
 
 def test_seat__a_hold_begins_anew_when_a_child_is_accepted__and_lasts_twice_as_long_at_most() -> None:
-    """Whoever has accepted is soon to hear what was decided: to open ops by the old epoch just then would part hosts."""
+    """Whoever has accepted soon hears what was decided: to open ops by the old epoch just then would part hosts."""
     seat, here = Seat(B, ROOT, 99, 0.0), Here(frozenset((A, C)), 5, margin=2, round_trip=0.01)
     whole, new = 0.02 + NEWS_S, child(ROOT, A, B, C)
     seat.hear(A, word(1, ROOT, B, C, ask=Ask(Ballot(1, 0))))

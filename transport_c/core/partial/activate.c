@@ -165,22 +165,31 @@ void ut_partial_skip_to(ut_job *j, uint64_t seq, ut_ns now)
     ut_job_speak(j, now);
 }
 
-static void tell_ready(ut_job *j, uint64_t seq, const ut_policy_set *set, ut_ns now)
+/* While ops are held back the op cannot start here, so none of the ranks is ready for it then. */
+static void tell_daemon(ut_job *j, uint64_t seq, uint16_t ready, ut_ns now)
 {
     ut_partial *p = j->partial;
-    uint16_t ready = ut_gifts_ready(j, seq);
-    if (p->told_seq == seq && p->told_ready == ready)
-        return;
-    bool fewer = p->told_seq == seq && (p->told_ready & ~ready); /* what was given was taken back */
-    p->told_seq = seq;
-    p->told_ready = ready;
-    if (ready)
+    uint16_t before = p->told_seq == seq ? p->told_daemon : 0;
+    p->told_daemon = now < ut_epochs_open_at(&j->epochs, seq) ? 0 : ready;
+    if (p->told_daemon != before)
         j->host->emit(j->host->context, &(ut_event){.kind = UT_EVENT_READY,
                                                     .job = j->number,
                                                     .session = UINT32_MAX,
                                                     .host = UINT32_MAX,
                                                     .op_seq = seq,
-                                                    .a = ready});
+                                                    .a = p->told_daemon});
+}
+
+static void tell_ready(ut_job *j, uint64_t seq, const ut_policy_set *set, ut_ns now)
+{
+    ut_partial *p = j->partial;
+    uint16_t ready = ut_gifts_ready(j, seq);
+    tell_daemon(j, seq, ready, now);
+    if (p->told_seq == seq && p->told_ready == ready)
+        return;
+    bool fewer = p->told_seq == seq && (p->told_ready & ~ready); /* what was given was taken back */
+    p->told_seq = seq;
+    p->told_ready = ready;
     if (set->policy != UT_POLICY_QUORUM || !(ready || fewer))
         return;
     p->announce = p->announce || fewer; /* peers have counted it, and nothing else would tell them */

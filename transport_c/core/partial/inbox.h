@@ -64,8 +64,9 @@ typedef struct ut_partial {
     ut_ns look_at;           /* the latest time to look whether an op starts; UT_NEVER: only when something happens */
     uint64_t due_seq;        /* an op that was due and is held up by a rank that is waited for */
     ut_ns due_at;            /* since when it is due */
-    uint64_t told_seq;       /* op of the newest UT_EVENT_READY */
-    uint16_t told_ready;     /* the ranks that it named */
+    uint64_t told_seq;       /* op of which it was last told which ranks are ready */
+    uint16_t told_ready;     /* those ranks, told to peers */
+    uint16_t told_daemon;    /* those of the newest UT_EVENT_READY */
     uint16_t present_of[64]; /* per host: local ranks whose trainer has not left, as far as this host knows */
     ut_inbox rank[UT_LOCAL_MAX];
 } ut_partial;
