@@ -3,9 +3,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from ultima.base.receipt import Receipt, ranks_text
+from ultima.local.turns import LEARN, ROUND, VOID, Verdict
+from ultima.local.vector import Bools, Head
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +29,8 @@ class Round:
     """Ranks of which all data is in it."""
     partly: tuple[int, ...] = ()
     """Ranks of which some is: what they did in the other ranges stays with them, for the next round."""
+    late: tuple[int, ...] = ()
+    """Ranks that took part without giving anything: their trainers were late, or had nothing finite to give."""
     ranges_missed: int = 0
     """Of this rank's ranges, those that are not in it."""
     ranges: int = 0
@@ -34,6 +41,8 @@ class Round:
     """Of all members: the sum was divided by it."""
     digest: int = 0
     """32 bits of the fragment's state after the round; alike on all ranks."""
+    learned: bool = False
+    """Of "state": this rank was behind, and has all of it now."""
     receipt: Receipt | None = field(default=None, repr=False)
     """Of the op; None if it has none."""
 
@@ -46,6 +55,8 @@ class Round:
         text += f", {ranks_text(self.inside)}, weight {self.weight:g} of {self.members_weight:g}"
         if self.partly:
             text += f", {ranks_text(self.partly)} in some of it"
+        if self.late:
+            text += f"; {ranks_text(self.late)} gave nothing in time"
         if self.ranges_missed:
             text += f"; {self.ranges_missed} of {self.ranges} ranges of this rank stay for the next round"
         return text
@@ -63,6 +74,8 @@ class OuterSummary:
     """Results by which the outer model moved."""
     missed: int = 0
     """Of these, those in which nothing of this rank is."""
+    late: int = 0
+    """Of these, those that it was too late for: it took part without giving anything."""
     partly: int = 0
     """Of these, those in which some ranges of this rank are not."""
     empty: int = 0
@@ -86,6 +99,16 @@ class OuterSummary:
     elapsed_s: float = 0.0
     """Since the first step."""
 
+    def add(self, told: Round, rank: int) -> None:
+        """Counts a result, as `rank` saw it."""
+        if told.outcome == "stepped":
+            self.rounds += 1
+            self.missed += told.ranges_missed == told.ranges
+            self.late += rank in told.late
+            self.partly += 0 < told.ranges_missed < told.ranges
+        self.empty += told.outcome == "void"
+        self.learned += told.learned
+
     @property
     def computed(self) -> float:
         """The share of the time in which this rank computed, 0 to 1."""
@@ -93,6 +116,40 @@ class OuterSummary:
 
     def __str__(self) -> str:
         text = f"{self.rounds} rounds in {self.steps} steps; computed {100 * self.computed:.1f} % of the time"
-        told = ((self.missed, "missed"), (self.partly, "taken in part"), (self.empty, "void"), (self.failed, "failed"))
+        told = [(self.missed, "missed"), (self.late, "too late"), (self.partly, "taken in part")]
+        told += [(self.empty, "void"), (self.failed, "failed")]
         text += "".join(f", {count} {what}" for count, what in told if count)
         return text + (f" (the newest: {self.failure})" if self.failure else "")
+
+
+def round_of(
+    verdict: Verdict,
+    number: int,
+    fragment: int,
+    stepped: bool,
+    heads: Mapping[int, Head],
+    holds: Bools,
+    touched: Bools,
+    mine: Bools,
+    digest: int,
+    receipt: Receipt,
+) -> Round:
+    """What is told of a result. holds: by range and rank, what is in it; touched: by rank, whether anything is; mine:
+    by range, whether this rank's part was taken."""
+    whole = holds.all(axis=0)
+    return Round(
+        number,
+        fragment,
+        "stepped" if stepped else "void" if verdict.kind in (VOID, ROUND) else "state",
+        verdict.why,
+        inside=tuple(np.flatnonzero(whole).tolist()),
+        partly=tuple(np.flatnonzero(touched & ~whole).tolist()),
+        late=tuple(rank for rank, head in sorted(heads.items()) if not (head.gave or head.listens or head.mend)),
+        ranges_missed=int((~mine).sum()) if stepped else 0,
+        ranges=len(mine),
+        weight=verdict.weight,
+        members_weight=verdict.divisor,
+        digest=digest,
+        learned=verdict.kind == LEARN and verdict.whole,
+        receipt=receipt,
+    )

@@ -10,10 +10,11 @@ and not of those that are in it: then all that a rank does moves theta once, by 
 
 from __future__ import annotations
 
-import hashlib
+import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,6 @@ from ultima.base.errors import (
     DaemonUnavailable,
     DeadlineExceeded,
     Desync,
-    InvalidArgument,
     JoinTimeout,
     RanksGone,
     ResourceExhausted,
@@ -36,21 +36,19 @@ from ultima.base.errors import (
 )
 from ultima.base.receipt import Receipt, Status
 from ultima.base.warning import warn
-from ultima.local.account import OuterSummary, Round
+from ultima.local.account import OuterSummary, Round, round_of
 from ultima.local.beginning import adopt_first, agree_on_layout
+from ultima.local.moves import Moves
 from ultima.local.rules import Floats, Nesterov
-from ultima.local.turns import LEARN, MEND, ROUND, THETA, VOID, Turns, Verdict
+from ultima.local.settings import AUTO, PASSES, check_grace, check_words, quorum_of, weight_of
+from ultima.local.state import STATE_VERSION, check_state, digest_of
+from ultima.local.turns import MEND, ROUND, THETA, Turns, Verdict
 from ultima.local.values import Arrays, Layout, Values
 from ultima.local.vector import Bools, Vector
+from ultima.local.window import AUTO_SHARE, Window
 from ultima.settings.options import Options
 
-WIRES = ("float32", "int16", "int8", "int4")
-WEIGHTS = ("equal", "tokens")
-NONFINITE = ("reset", "raise")
-# Passes that carry a float32 value as it is: each leaves at most a 2^15th, 2^7th or 2^3rd of what came to it.
-PASSES = {"float32": 1, "int16": 3, "int8": 5, "int4": 10}
 EMPTY_IN_A_ROW = 3
-STATE_VERSION = 1
 _ABSENT = (DeadlineExceeded, RanksGone, DaemonLost, DaemonUnavailable, JoinTimeout)
 _ARENA_VECTORS = 4
 _opened: weakref.WeakKeyDictionary[Job, int] = weakref.WeakKeyDictionary()
@@ -76,6 +74,9 @@ class Outer:
     wire: "float32", or in few bits: "int16", "int8", "int4". feedback: whether what rounding took is sent with the next
     round; None for int4 alone.
     quorum: ranks that a round needs, a number or "majority" or "all".
+    grace: how long a round waits for the other ranks once `quorum` of them have given: a duration, or "auto" for a
+    quarter of the time between rounds. A rank gives at its next step then, with what it did so far. If that comes too
+    late, a thread takes part in the round for it, without anything of it. None: rounds wait until their deadline.
     weight: what a rank counts as: "equal", "tokens" (those of one of its steps), or a number above 0 of its own.
     nonfinite: what to do where the parameters are not finite: "reset" them to the outer model, or "raise".
     deadline: of a round, as for `Job.allreduce`. `layout` says where each array is in the flat outer model.
@@ -96,6 +97,7 @@ class Outer:
         wire: str = "float32",
         feedback: bool | None = None,
         quorum: int | str = 1,
+        grace: Duration | None = None,
         weight: float | str = "equal",
         nonfinite: str = "reset",
         deadline: Duration | None = None,
@@ -104,18 +106,13 @@ class Outer:
         check_whole_between(fragments, "fragments", 1, every)
         check_whole_between(delay, "delay", 0, every)
         check_number(alpha, "alpha", 0.0, 1.0)
-        if wire not in WIRES:
-            raise InvalidArgument("wire", wire, "one of " + ", ".join(WIRES))
-        if nonfinite not in NONFINITE:
-            raise InvalidArgument("nonfinite", nonfinite, "one of " + ", ".join(NONFINITE))
-        if (isinstance(weight, str) and weight not in WEIGHTS) or (not isinstance(weight, str) and not weight > 0):
-            raise InvalidArgument("weight", weight, "one of " + ", ".join(WEIGHTS) + ", or a number above 0")
-        needed = _quorum(quorum, job.world_size)
+        check_words(wire, weight, nonfinite)
+        grace_s, needed = check_grace(grace), quorum_of(quorum, job.world_size)
         self._rule = outer or Nesterov()
         self.every, self.delay, self.alpha, self.wire = every, delay, alpha, wire
         self._values: Values = Arrays(arrays) if isinstance(arrays, Mapping) else arrays
         self._weight, self._nonfinite, self._deadline = weight, nonfinite, deadline
-        settings = {"every": every, "outer": self._rule.as_dict(), "wire": wire, "quorum": needed,
+        settings = {"every": every, "outer": self._rule.as_dict(), "wire": wire, "quorum": needed, "grace": grace_s,
                     "weight": weight if isinstance(weight, str) else "a number"}  # fmt: skip
         self.layout = Layout(self._values.entries, fragments, settings)
         self._vectors = Vector(int(self.layout.longest), job.world_size, wire)
@@ -134,23 +131,30 @@ class Outer:
             self.job.close()
             raise
         self._values.write(0, self._theta)
+        self._moves = Moves(self._values, self._vectors.range, alpha)
         self._residuals: list[Floats] | None = None
         if feedback or (feedback is None and wire == "int4"):
             self._residuals = [np.zeros(self._vectors.count, np.float32) for _ in range(fragments)]
         self._vector = self._left = np.empty(0, np.float32)
-        self._fed = False
+        self._fed = self._standing_in = False
         self._state: dict[tuple[int, int], Floats] = {}
         self._piece = np.zeros(int(self.layout.longest), np.float32)
         self._handle: Handle | None = None
         self._sent: Floats | None = None
-        self._sent_at = self._sends = self._void_row = 0
+        self._sent_at = self._sends = self._void_row = self._next_op = 0
+        self._lock = threading.RLock()
+        self._broken: UltimaError | None = None
         self._tokens_since = 0.0
         self._began: float | None = None
         self._summary = OuterSummary()
         self.last: Round | None = None
         """The newest round."""
         self.on_round: Callable[[Round], None] | None = None
-        """Is called with each."""
+        """Is called with each; with `grace` by another thread, too."""
+        self._window: Window | None = None
+        if grace_s is not None and job.world_size > 1:
+            self._window = Window(self.job, "bell", grace_s)
+            self._window.watch(self._tend)
 
     # What a training program calls
 
@@ -161,40 +165,47 @@ class Outer:
         call other things; never because ranks, daemons or the network fail.
         """
         now = time.monotonic()
-        self._began = now if self._began is None else self._began
-        if tokens:
-            self._summary.steps += 1
-            self._summary.tokens += tokens
-            self._tokens_since += tokens
-        waited = self._summary.waited_s
-        self._take()
-        if self._is_due():
-            if self._handle is None:
-                self._sends = max(self._sends, self._points())
-                self._send()
-                if self.delay == 0:
-                    self._take()
-            else:
-                self._summary.postponed += 1
-        self._summary.spent_s += max(0.0, time.monotonic() - now - (self._summary.waited_s - waited))
+        with self._lock:
+            self._began = now if self._began is None else self._began
+            if tokens:
+                self._summary.steps += 1
+                self._summary.tokens += tokens
+                self._tokens_since += tokens
+            waited = self._summary.waited_s
+            self._follow()
+            if not self._standing_in:
+                self._take()
+            if self._is_due():
+                if self._handle is None:
+                    self._sends = max(self._sends, self._points() + self._is_called())
+                    self._send()
+                    if self.delay == 0:
+                        self._take()
+                else:
+                    self._summary.postponed += 1
+            self._summary.spent_s += max(0.0, time.monotonic() - now - (self._summary.waited_s - waited))
 
     def finish(self) -> None:
-        """Waits for the round that is under way, if there is one, and takes it. As a context manager this is done at
-        the end of the block, and the job is left."""
-        if self._handle is not None:
-            self._take(wait=True)
+        """Waits for the round under way, if there is one, and takes it; so does the end of a `with` block."""
+        with self._lock:
+            self._follow()
+            if self._handle is not None:
+                self._take(wait=True)
 
     def meet(self) -> None:
         """One more round of every fragment at once; then this rank's own arrays become the outer model. To be called on
-        all ranks: before an evaluation, or at the end of training."""
-        self.finish()
-        for _ in range(self.layout.fragments):
-            self._send()
+        all ranks after the same round: before an evaluation, or at the end. These rounds have no grace."""
+        with self._lock:
             self.finish()
-        self._values.write(0, self._theta)
+            for _ in range(self.layout.fragments):
+                self._send(calls=False)
+                self.finish()
+            self._values.write(0, self._theta)
 
     def close(self) -> None:
         """Leaves the rounds. Idempotent."""
+        if self._window is not None:
+            self._window.close()
         self._handle = None
         self.job.close()
 
@@ -208,14 +219,13 @@ class Outer:
 
     def summary(self) -> OuterSummary:
         """What the rounds added up to so far."""
-        told = OuterSummary(**{name: getattr(self._summary, name) for name in OuterSummary.__dataclass_fields__})
-        told.elapsed_s = 0.0 if self._began is None else time.monotonic() - self._began
-        return told
+        return replace(self._summary, elapsed_s=0.0 if self._began is None else time.monotonic() - self._began)
 
     @property
     def theta(self) -> Floats:
         """A copy of the outer model, flat: the same bits on all ranks that are not behind."""
-        return self._theta.copy()
+        with self._lock:
+            return self._theta.copy()
 
     @property
     def behind(self) -> bool:
@@ -242,15 +252,7 @@ class Outer:
         Ranks that loaded less are behind those that loaded more, and get it from them. Raises InvalidArgument, which
         names the entry, before anything is changed.
         """
-        if state.get("version") != STATE_VERSION:
-            raise InvalidArgument("version", state.get("version"), str(STATE_VERSION))
-        if state["layout"] != self.layout.text():
-            raise InvalidArgument("layout", "that of other tensors or settings", "that of this model")
-        for name in ("theta", "momentum"):
-            found = np.asarray(state[name])
-            if found.shape != (self.layout.count,) or found.dtype != np.float32 or not np.isfinite(found).all():
-                raise InvalidArgument(name, f"{found.dtype} of shape {found.shape}",
-                                      f"finite float32 of shape ({self.layout.count},)")  # fmt: skip
+        check_state(state, self.layout)
         self._theta[:], self._momentum[:] = state["theta"], state["momentum"]
         turns = self._turns
         self._turns = Turns(turns.rank, turns.ranks, turns.fragments, turns.passes, turns.quorum,
@@ -266,7 +268,48 @@ class Outer:
         return self._summary.steps * self.layout.fragments // self.every
 
     def _is_due(self) -> bool:
-        return self._points() > self._sends or (self._turns.urgent and self._handle is None)
+        if self._points() > self._sends:
+            return True
+        return self._handle is None and (self._turns.urgent or self._is_called())
+
+    def _is_called(self) -> bool:
+        """Whether as many ranks as a round needs have given for the next one, and this rank has not come as far."""
+        if self._window is None or self._turns.urgent or self._points() > self._sends:
+            return False
+        return self._window.given(self._next_op) >= self._turns.quorum
+
+    def _follow(self) -> None:
+        """The trainer is here: its parameters follow what came meanwhile."""
+        self._moves.settle()
+        if self._broken is not None:
+            raise self._broken
+
+    def _grace_s(self) -> float:
+        assert self._window is not None
+        if self._turns.urgent:  # nobody's steps are asked for
+            return 0.0
+        if self._window.grace != AUTO:
+            return float(self._window.grace)
+        told = self.summary()
+        return AUTO_SHARE * self.every / self.layout.fragments * (told.elapsed_s - told.waited_s) / max(1, told.steps)
+
+    def _tend(self) -> None:
+        """What the window's thread does while the trainer is late: takes a result, or takes part without giving."""
+        with self._lock:
+            if (window := self._window) is None or self._broken is not None:
+                return
+            try:
+                closes = window.closes_in(self._next_op, self._turns.quorum, self._grace_s())
+                if self._handle is not None:
+                    if self._handle.done() and (self._standing_in or closes is not None):
+                        self._take(wait=True)
+                elif closes == 0:
+                    self._sends = self._points() + 1  # its next call is that of the others, or a point further on
+                    self._send(stands_in=True)
+                    if self._handle is None:
+                        window.forget()  # the daemon is away: not again before the others go on
+            except UltimaError as error:
+                self._broken = error
 
     def _take(self, wait: bool = False) -> None:
         """The result of the op under way, if it is there and it is time."""
@@ -278,7 +321,7 @@ class Outer:
         if not hurry and (age < self.delay or (age < self.every and not handle.done())):
             return
         began = time.monotonic()
-        self._handle = None
+        self._handle, self._standing_in = None, False
         try:
             receipt = handle.wait()
         except _ABSENT as error:
@@ -293,11 +336,14 @@ class Outer:
 
     # How: sending
 
-    def _send(self) -> None:
+    def _send(self, stands_in: bool = False, calls: bool = True) -> None:
+        """stands_in: for a trainer that is late, of which nothing is given. calls: the others are told."""
         turns, vectors = self._turns, self._vectors
         self._prepare()
-        data = None if turns.listens else self._piece_to_give() if turns.mend else self._delta()
-        weight = self._own_weight()
+        self._sent, data = None, None
+        if not turns.listens and (turns.mend or not stands_in):
+            data = self._piece_to_give() if turns.mend else self._delta()
+        weight = weight_of(self._weight, self._summary.tokens, self._summary.steps)
         digest = 0 if turns.listens or turns.mend else self._digest(turns.fragment)
         head = turns.head(weight, data is not None and (not turns.mend or turns.root), digest, self.layout.hash)
         vectors.clear(self._vector, self.job.rank, head)
@@ -317,6 +363,15 @@ class Outer:
             )
         except _ABSENT as error:
             self._fail(str(error), None)
+            return
+        self._standing_in = stands_in
+        if self._window is not None:
+            op = self._handle.op_seq
+            if op < self._next_op:
+                self._window.forget()
+            self._next_op = op + 1
+            if calls and not stands_in:
+                self._window.ring(op)
 
     def _prepare(self) -> None:
         """Memory that the daemon shares: anew, after it was lost."""
@@ -331,13 +386,6 @@ class Outer:
         except (ResourceExhausted, *_ABSENT):
             self._vector, self._left = np.empty(count, np.float32), np.empty(count, np.float32)
 
-    def _own_weight(self) -> float:
-        if self._weight == "equal":
-            return 1.0
-        if self._weight == "tokens":
-            return float(np.float32(self._summary.tokens / max(1, self._summary.steps) or 1.0))
-        return float(np.float32(self._weight))
-
     def _delta(self) -> Floats | None:
         """How far this rank came from the outer model in the fragment; None if that is not finite."""
         low, high = self.layout.bounds(self._turns.fragment)
@@ -350,7 +398,6 @@ class Outer:
             warn(f"{name} holds NaN or infinity: the fragment is set back to the outer model, and gives nothing")
             self._values.write(low, self._theta[low:high])
             self._summary.discarded_tokens += self._tokens_since
-            self._sent = None
             return None
         self._sent = local
         return np.asarray(self._theta[low:high] - local)
@@ -363,10 +410,8 @@ class Outer:
         return np.asarray(whole - self._piece[: high - low]) if piece.number else whole
 
     def _digest(self, fragment: int) -> int:
-        low, high = self.layout.bounds(fragment)
-        told = hashlib.blake2b(self._theta[low:high].data, digest_size=4)
-        told.update(self._momentum[low:high].data)
-        return int.from_bytes(told.digest(), "big")
+        part = slice(*self.layout.bounds(fragment))
+        return digest_of(self._theta[part], self._momentum[part])
 
     # How: taking
 
@@ -390,7 +435,7 @@ class Outer:
         if verdict.differ:
             self._summary.differed += 1
             warn(f"the outer models differ in fragment {fragment}: ranks {list(verdict.differ)} take that of the rest")
-        mine = holds[:, self.job.rank] if gave and self._sent is not None else np.zeros(len(holds), np.bool_)
+        mine = holds[:, self.job.rank] if self._sent is not None else np.zeros(len(holds), np.bool_)
         stepped = verdict.kind == ROUND and not turns.listens
         if gave:
             self._settle_residual(fragment, mine if stepped else np.zeros(len(holds), np.bool_))
@@ -398,12 +443,17 @@ class Outer:
             self._step_outer(fragment, verdict, mine)
         elif verdict.piece is not None:
             self._take_piece(verdict)
-        self._account(verdict, number, fragment, mine, holds, touched, receipt, stepped)
+        digest = self._digest(fragment) if stepped else 0
+        told = round_of(verdict, number, fragment, stepped, heads, holds, touched, mine, digest, receipt)
+        self._summary.add(told, self.job.rank)
+        self._void_row = self._void_row + 1 if told.outcome == "void" else 0
+        if self._void_row == EMPTY_IN_A_ROW:
+            warn(f"{EMPTY_IN_A_ROW} rounds in a row moved nothing: {told.why}")
+        self._tell(told)
 
     def _step_outer(self, fragment: int, verdict: Verdict, mine: Bools) -> None:
         low, high = self.layout.bounds(fragment)
-        delta = self._vectors.data(self._vector, high - low)
-        np.divide(delta, np.float32(verdict.divisor), out=delta)
+        delta = self._vectors.data(self._vector, high - low) / np.float32(verdict.divisor)
         theta, before = self._theta[low:high], self._theta[low:high].copy()
         plain = max(0, min(high, self.layout.plain_from) - low)
         self._rule.step(theta[:plain], self._momentum[low:high][:plain], delta[:plain])
@@ -413,17 +463,9 @@ class Outer:
         self._tokens_since = 0.0 if mine.all() else self._tokens_since
 
     def _move(self, low: int, before: Floats, mine: Bools) -> None:
-        """Moves this rank's own parameters with the outer ones: what is in the round was theirs; what is not, stays."""
-        theta = self._theta[low : low + before.size]
-        local = np.empty(before.size, np.float32)
-        self._values.read(low, local)
-        moved = local + (theta - before)
-        if mine.any():
-            assert self._sent is not None
-            since = np.float32(1 - self.alpha) * (local - self._sent)
-            inside = np.repeat(mine, self._vectors.range)[: before.size]
-            np.copyto(moved, theta + since, where=inside)
-        self._values.write(low, moved)
+        """This rank's own parameters follow: at once, unless its trainer is in the midst of a step."""
+        after = self._theta[low : low + before.size]
+        self._moves.add(low, before, after, mine, self._sent, now=self._window is None or not self._window.here)
 
     def _settle_residual(self, fragment: int, mine: Bools) -> None:
         if self._residuals is None or not self._fed:  # without room for it, rounding was at random and left nothing
@@ -452,46 +494,7 @@ class Outer:
                     self._move(begin, before, np.zeros(self._vectors.ranges, np.bool_))
             self._state.clear()
 
-    def _account(
-        self,
-        verdict: Verdict,
-        number: int,
-        fragment: int,
-        mine: Bools,
-        holds: Bools,
-        touched: Bools,
-        receipt: Receipt,
-        stepped: bool,
-    ) -> None:
-        told, whole = self._summary, holds.all(axis=0)
-        if stepped:
-            told.rounds += 1
-            told.missed += not mine.any()
-            told.partly += bool(mine.any() and not mine.all())
-        told.empty += verdict.kind == VOID
-        told.learned += verdict.kind == LEARN and verdict.whole
-        self._void_row = self._void_row + 1 if verdict.kind == VOID else 0
-        if self._void_row == EMPTY_IN_A_ROW:
-            warn(f"{EMPTY_IN_A_ROW} rounds in a row moved nothing: {verdict.why}")
-        outcome = "stepped" if stepped else "void" if verdict.kind in (VOID, ROUND) else "state"
-        inside = tuple(np.flatnonzero(whole).tolist())
-        partly = tuple(np.flatnonzero(touched & ~whole).tolist())
-        digest = self._digest(fragment) if stepped else 0
-        missed = int((~mine).sum()) if stepped else 0
-        self._tell(Round(number, fragment, outcome, verdict.why, inside, partly, missed, len(mine), verdict.weight,
-                         verdict.divisor, digest, receipt))  # fmt: skip
-
     def _tell(self, told: Round) -> None:
         self.last = told
         if self.on_round is not None:
             self.on_round(told)
-
-
-def _quorum(quorum: int | str, ranks: int) -> int:
-    if isinstance(quorum, str):
-        named = {"majority": ranks // 2 + 1, "all": ranks}
-        if quorum not in named:
-            raise InvalidArgument("quorum", quorum, "a number, majority or all")
-        return named[quorum]
-    check_whole_between(quorum, "quorum", 1, ranks)
-    return quorum

@@ -120,3 +120,53 @@ def test_rank_is_late_for_a_round__it_ends_by_its_deadline_and_no_step_is_lost()
         assert not any(each.learned for each in told)
         did = sum(0.25 * (rank + 1) * each.steps for rank, each in enumerate(told))
         assert np.allclose(3 * theta + sum(model - theta for model in models), did, atol=1e-2)
+
+
+@pytest.mark.check
+@pytest.mark.parametrize("delay", [0, 1])
+def test_grace__a_late_rank_costs_the_others_no_round_and_itself_no_step(delay: int) -> None:
+    """Rank 2 sits in one step for many rounds of the others, whose deadline is far off. Its thread takes part without
+    anything of it, so that all have each result; what it did is in the outer model afterwards, once."""
+    enough = 30
+    with running(3) as hosts, ranks(hosts) as jobs:
+
+        def one(rank: int, job: ultima.Job) -> Any:
+            model, told = np.zeros(SIZE, np.float32), []
+            options: dict[str, Any] = {"quorum": 2, "grace": "50ms", "deadline": "60s", "delay": delay}
+            outer, until = ultima.Outer(job, {"w": model}, 2, outer=PLAIN, **options), time.monotonic() + 60
+            outer.on_round = told.append
+            slept = 0
+            while outer.summary().rounds < enough:
+                assert time.monotonic() < until, outer.last
+                if rank == 2 and outer.summary().steps == 5:
+                    slept, before = -outer.summary().rounds, model.copy()
+                    deaf_until = time.monotonic() + 40
+                    while outer.summary().rounds < 12 and time.monotonic() < deaf_until:
+                        time.sleep(0.05)  # its trainer computes: it calls nothing
+                    slept += outer.summary().rounds
+                    model[:] = before  # as a trainer that holds its parameters elsewhere while it computes
+                _train(outer, model, rank, 1)
+                time.sleep(0.02)
+            outer.meet()
+            return outer, model, told, slept
+
+        done = everywhere(jobs, one)
+        for each in done:
+            assert not isinstance(each, Exception), each
+        outers, models, rounds, slept = zip(*done, strict=True)
+        summaries = [outer.summary() for outer in outers]
+        assert slept[2] >= 8, summaries
+        assert not any(each.failed or each.learned or each.empty or each.differed for each in summaries), summaries
+        assert summaries[2].late >= 8
+        assert summaries[2].late == summaries[2].missed
+        for outer, model in zip(outers, models, strict=True):
+            outer.close()
+            assert (outer.theta == outers[0].theta).all()
+            assert (model == outers[0].theta).all()
+        for mine, theirs in zip(rounds[0], rounds[2], strict=True):
+            assert (mine.number, mine.digest, mine.inside, mine.late) == (
+                theirs.number, theirs.digest, theirs.inside, theirs.late)  # fmt: skip
+            assert set(mine.inside) | set(mine.late) == {0, 1, 2}
+        assert any(each.late == (2,) and each.members_weight == 3 and each.weight == 2 for each in rounds[0])
+        did = sum(0.25 * (rank + 1) * each.steps for rank, each in enumerate(summaries))
+        assert np.allclose(3 * outers[0].theta, did, rtol=1e-4)

@@ -12,7 +12,6 @@ import torch.distributed as dist
 from torch import nn
 
 from ultima.api.job import Job
-from ultima.base.durations import Duration
 from ultima.base.errors import InvalidArgument, Unsupported
 from ultima.base.receipt import Status
 from ultima.local.outer import Outer
@@ -38,7 +37,7 @@ class DiLoCo(Outer):
     step calls `outer.step()` by itself.
     outer: an `ultima.Nesterov`, or a `torch.optim.SGD` whose `lr` and `momentum` (with nesterov=True) are taken.
     job, group: the training's own job, or that of a process group; None for the default group.
-    grace, meet: None: no round waits for late ranks beyond its deadline, and the ranks are those of the job.
+    meet: None: the ranks are those of the job.
     sync_every, fragment_sync_delay, fragment_update_alpha, should_quantize: torchft's names of every, delay, alpha, and
     wire="int8". The rest as for `ultima.Outer`.
 
@@ -55,13 +54,10 @@ class DiLoCo(Outer):
         job: Job | None = None,
         group: dist.ProcessGroup | None = None,
         hook: bool = False,
-        grace: Duration | None = None,
         meet: str | None = None,
         should_quantize: bool | None = None,
         **options: Any,
     ) -> None:
-        if grace is not None:
-            raise Unsupported("grace", "rounds wait for late ranks until their deadline; say deadline= instead")
         if meet is not None:
             raise Unsupported("meet", "the ranks are those of the job; open it with ultima.connect, and say job=")
         if should_quantize is not None:

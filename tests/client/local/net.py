@@ -25,6 +25,8 @@ class Net:
     """By op: ranks that get no result, though the others do."""
     given: dict[int, dict[int, Any]] = field(default_factory=dict)
     results: dict[int, Any] = field(default_factory=dict)
+    rung: dict[int, Any] = field(default_factory=dict)
+    """By rank, what it left with the bell."""
 
     def jobs(self) -> list[FakeJob]:
         return [FakeJob(self, rank) for rank in range(self.ranks)]
@@ -47,6 +49,10 @@ class FakeHandle:
     job: FakeJob
     op: int
     array: Any
+
+    @property
+    def op_seq(self) -> int:
+        return self.op
 
     def done(self) -> bool:
         return True
@@ -73,6 +79,9 @@ class FakeJob:
     def beside(self, *_: object, **__: object) -> FakeJob:
         return self
 
+    def partial(self, **_: object) -> FakeBell:
+        return FakeBell(self)
+
     def empty(self, count: int) -> Any:
         return np.empty(count, np.float32)
 
@@ -91,6 +100,21 @@ class FakeJob:
         if op not in self.net.results:  # else it is over: what comes now is late
             self.net.given.setdefault(op, {})[self.rank] = array.copy()
         return FakeHandle(self, op, array)
+
+
+@dataclass
+class FakeBell:
+    job: FakeJob
+
+    def give(self, array: Any, sticky: bool) -> None:
+        assert sticky
+        self.job.net.rung[self.job.rank] = array.copy()
+
+    def wait(self, deadline: float, out: Any) -> object:
+        if not self.job.net.rung:
+            return None
+        out[:] = sum(self.job.net.rung.values())
+        return out
 
 
 def outers(net: Net, size: int, **options: Any) -> tuple[list[Any], list[ultima.Outer]]:

@@ -151,7 +151,7 @@ def test_alone__a_group_of_one_rank_needs_no_job() -> None:
     [
         ({"outer": torch.optim.Adam([torch.zeros(1)])}, ultima.InvalidArgument, "outer is 'Adam"),
         ({"outer": torch.optim.SGD([torch.zeros(1)], momentum=0.9)}, ultima.InvalidArgument, "nesterov=True"),
-        ({"grace": "2s"}, ultima.Unsupported, "deadline="),
+        ({"grace": "soon"}, ultima.InvalidArgument, "grace is 'soon'; allowed: 'auto', None or"),
         ({"meet": "a.example"}, ultima.Unsupported, "job="),
         ({"hook": True}, ultima.InvalidArgument, "hook"),
     ],

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The arguments of `Outer` that are words, and what they mean."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ultima.base.checks import check_whole_between
+from ultima.base.durations import Duration, duration_s
+from ultima.base.errors import InvalidArgument
+
+WEIGHTS = ("equal", "tokens")
+NONFINITE = ("reset", "raise")
+AUTO = "auto"
+# Passes that carry a float32 value as it is: each leaves at most a 2^15th, 2^7th or 2^3rd of what came to it.
+PASSES = {"float32": 1, "int16": 3, "int8": 5, "int4": 10}
+
+
+def check_words(wire: str, weight: float | str, nonfinite: str) -> None:
+    """Raises InvalidArgument."""
+    if wire not in PASSES:
+        raise InvalidArgument("wire", wire, "one of " + ", ".join(PASSES))
+    if nonfinite not in NONFINITE:
+        raise InvalidArgument("nonfinite", nonfinite, "one of " + ", ".join(NONFINITE))
+    if (isinstance(weight, str) and weight not in WEIGHTS) or (not isinstance(weight, str) and not weight > 0):
+        raise InvalidArgument("weight", weight, "one of " + ", ".join(WEIGHTS) + ", or a number above 0")
+
+
+def check_grace(grace: Duration | None) -> float | str | None:
+    """Seconds, "auto" or None. Raises InvalidArgument."""
+    if grace is None or grace == AUTO:
+        return AUTO if grace else None
+    try:
+        return duration_s(grace, "grace")
+    except InvalidArgument as error:
+        raise InvalidArgument("grace", grace, f"'auto', None or {error.allowed}") from None
+
+
+def quorum_of(quorum: int | str, ranks: int) -> int:
+    """How many ranks are meant. Raises InvalidArgument."""
+    if isinstance(quorum, str):
+        named = {"majority": ranks // 2 + 1, "all": ranks}
+        if quorum not in named:
+            raise InvalidArgument("quorum", quorum, "a number, majority or all")
+        return named[quorum]
+    check_whole_between(quorum, "quorum", 1, ranks)
+    return quorum
+
+
+def weight_of(weight: float | str, tokens: float, steps: int) -> float:
+    """What a rank counts as that made so many steps of so many tokens together; a float32 above 0."""
+    if weight == "equal":
+        return 1.0
+    return float(np.float32(tokens / max(1, steps) or 1.0 if weight == "tokens" else weight))

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The state that all ranks share: what `Outer.state_dict` saves of it, and its digest."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+
+from ultima.base.errors import InvalidArgument
+from ultima.local.rules import Floats
+from ultima.local.values import Layout
+
+STATE_VERSION = 1
+
+
+def check_state(state: dict[str, Any], layout: Layout) -> None:
+    """Raises InvalidArgument, which names the entry, for what is not the state of a model with this layout."""
+    if state.get("version") != STATE_VERSION:
+        raise InvalidArgument("version", state.get("version"), str(STATE_VERSION))
+    if state["layout"] != layout.text():
+        raise InvalidArgument("layout", "that of other tensors or settings", "that of this model")
+    for name in ("theta", "momentum"):
+        found = np.asarray(state[name])
+        if found.shape != (layout.count,) or found.dtype != np.float32 or not np.isfinite(found).all():
+            said = f"{found.dtype} of shape {found.shape}"
+            raise InvalidArgument(name, said, f"finite float32 of shape ({layout.count},)")
+
+
+def digest_of(theta: Floats, momentum: Floats) -> int:
+    """32 bits that depend on all of it."""
+    told = hashlib.blake2b(theta.data, digest_size=4)
+    told.update(momentum.data)
+    return int.from_bytes(told.digest(), "big")
