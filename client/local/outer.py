@@ -142,6 +142,7 @@ class Outer:
         self._handle: Handle | None = None
         self._sent: Floats | None = None
         self._sent_at = self._sends = self._void_row = self._next_op = 0
+        self._seen = self._turns.turn
         self._lock = threading.RLock()
         self._broken: UltimaError | None = None
         self._tokens_since = 0.0
@@ -177,20 +178,21 @@ class Outer:
                 self._take()
             if self._is_due():
                 if self._handle is None:
-                    self._sends = max(self._sends, self._points() + self._is_called())
+                    early = self._points() <= self._sends and not self._turns.urgent
+                    self._sends = max(self._sends, self._points() + early)
                     self._send()
                     if self.delay == 0:
                         self._take()
                 else:
                     self._summary.postponed += 1
+            self._seen = self._turns.turn
             self._summary.spent_s += max(0.0, time.monotonic() - now - (self._summary.waited_s - waited))
 
     def finish(self) -> None:
         """Waits for the round under way, if there is one, and takes it; so does the end of a `with` block."""
         with self._lock:
             self._follow()
-            if self._handle is not None:
-                self._take(wait=True)
+            self._take(wait=True)
 
     def meet(self) -> None:
         """One more round of every fragment at once; then this rank's own arrays become the outer model. To be called on
@@ -268,15 +270,14 @@ class Outer:
         return self._summary.steps * self.layout.fragments // self.every
 
     def _is_due(self) -> bool:
-        if self._points() > self._sends:
+        if self._handle is None and (self._turns.urgent or self._is_called()):
             return True
-        return self._handle is None and (self._turns.urgent or self._is_called())
+        # The step that has a result calls no round by itself, so that ranks which stop with one have none under way.
+        return self._points() > self._sends and (self._window is None or self._turns.turn == self._seen)
 
     def _is_called(self) -> bool:
-        """Whether as many ranks as a round needs have given for the next one, and this rank has not come as far."""
-        if self._window is None or self._turns.urgent or self._points() > self._sends:
-            return False
-        return self._window.given(self._next_op) >= self._turns.quorum
+        """Whether as many ranks as a round needs have given for the next one."""
+        return self._window is not None and self._window.given(self._next_op) >= self._turns.quorum
 
     def _follow(self) -> None:
         """The trainer is here: its parameters follow what came meanwhile."""
@@ -300,10 +301,9 @@ class Outer:
                 return
             try:
                 closes = window.closes_in(self._next_op, self._turns.quorum, self._grace_s())
-                if self._handle is not None:
-                    if self._handle.done() and (self._standing_in or closes is not None):
-                        self._take(wait=True)
-                elif closes == 0:
+                if self._handle is not None and self._handle.done() and (self._standing_in or closes is not None):
+                    self._take(wait=True)
+                elif self._handle is None and closes == 0:
                     self._sends = self._points() + 1  # its next call is that of the others, or a point further on
                     self._send(stands_in=True)
                     if self._handle is None:

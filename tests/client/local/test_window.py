@@ -96,6 +96,16 @@ def test_slow_rank__gives_what_it_has_when_the_others_give_and_misses_no_round()
 
 
 @pytest.mark.usefixtures("by_hand")
+def test_step_with_a_result__calls_no_round_so_that_all_may_stop_there() -> None:
+    """A round is due in each step. Ranks that stop after the same round and meet then meet in the same one."""
+    models, made = outers(Net(2), SIZE, outer=PLAIN, every=1, grace="10s")
+    while made[0].summary().rounds < 3:
+        _step(models, made, (0, 1))
+    assert [outer.summary().rounds for outer in made] == [3, 3]
+    assert all(outer._handle is None for outer in made)
+
+
+@pytest.mark.usefixtures("by_hand")
 def test_window__opens_when_the_quorum_has_given_and_closes_when_the_grace_is_over() -> None:
     job = Net(3).jobs()
     windows = [Window(each, "bell", 5.0) for each in job]  # type: ignore[arg-type]
