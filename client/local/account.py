@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ultima.base.receipt import Receipt, ranks_text
+from ultima.base.receipt import Receipt, ranks_text, size_text
 from ultima.local.turns import LEARN, ROUND, VOID, Verdict
 from ultima.local.vector import Bools, Head
 
@@ -43,6 +43,8 @@ class Round:
     """32 bits of the fragment's state after the round; alike on all ranks."""
     learned: bool = False
     """Of "state": this rank was behind, and has all of it now."""
+    weights: Mapping[int, float] = field(default_factory=dict, hash=False)
+    """Of the ranks that are in it, in whole or in part, by rank."""
     receipt: Receipt | None = field(default=None, repr=False)
     """Of the op; None if it has none."""
 
@@ -60,6 +62,30 @@ class Round:
         if self.ranges_missed:
             text += f"; {self.ranges_missed} of {self.ranges} ranges of this rank stay for the next round"
         return text
+
+    def explain(self) -> list[str]:
+        """What became of the round, in sentences: who was in with what weight, who was not, and what is left to do."""
+        lines = [f"Round {self.number}, fragment {self.fragment}: {self.outcome}"]
+        if self.why:
+            lines.append(f"Nobody's outer model moved: {self.why}. What ranks did is in a later round.")
+        if self.outcome == "stepped":
+            said = ", ".join(f"rank {rank} {weight:g}" for rank, weight in sorted(self.weights.items()))
+            lines.append(
+                f"Weights: {said}; in all {self.weight:g}. Divided by that of all members, {self.members_weight:g}."
+            )
+        if self.partly:
+            lines.append(f"Of {ranks_text(self.partly)} some packets did not come: what they held is in a later round.")
+        if self.late:
+            lines.append(
+                f"{ranks_text(self.late).capitalize()} gave nothing in time: what was done there is in a later round."
+            )
+        if self.ranges_missed:
+            lines.append(f"Of this rank {self.ranges_missed} of {self.ranges} ranges are left for the next round.")
+        if self.digest:
+            lines.append(f"Outer model and momentum of the fragment: {self.digest:08x}, alike on all ranks.")
+        if self.receipt is not None:
+            lines.append(f"The op: {self.receipt}")
+        return lines
 
 
 @dataclass(slots=True)
@@ -92,6 +118,8 @@ class OuterSummary:
     """Sends that waited for the end of the round before."""
     discarded_tokens: float = 0.0
     """Of steps whose outcome was not finite: the fragment was set back to the outer model."""
+    received_bytes: int = 0
+    """Payload of results and of what others gave, as far as it came over the network; see `Receipt.bytes_used`."""
     waited_s: float = 0.0
     """The time that `step` stood still for results."""
     spent_s: float = 0.0
@@ -106,6 +134,8 @@ class OuterSummary:
             self.missed += told.ranges_missed == told.ranges
             self.late += rank in told.late
             self.partly += 0 < told.ranges_missed < told.ranges
+        if told.receipt is not None:
+            self.received_bytes += told.receipt.bytes_used
         self.empty += told.outcome == "void"
         self.learned += told.learned
 
@@ -116,6 +146,9 @@ class OuterSummary:
 
     def __str__(self) -> str:
         text = f"{self.rounds} rounds in {self.steps} steps; computed {100 * self.computed:.1f} % of the time"
+        if self.elapsed_s:
+            text += f", waited {100 * self.waited_s / self.elapsed_s:.1f} %"
+        text += f", {size_text(self.received_bytes)} received" if self.received_bytes else ""
         told = [(self.missed, "missed"), (self.late, "too late"), (self.partly, "taken in part")]
         told += [(self.empty, "void"), (self.failed, "failed")]
         text += "".join(f", {count} {what}" for count, what in told if count)
@@ -151,5 +184,6 @@ def round_of(
         members_weight=verdict.divisor,
         digest=digest,
         learned=verdict.kind == LEARN and verdict.whole,
+        weights={rank: heads[rank].weight for rank in np.flatnonzero(touched).tolist() if rank in heads},
         receipt=receipt,
     )

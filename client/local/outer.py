@@ -127,6 +127,7 @@ class Outer:
         try:
             agree_on_layout(self.job, self.layout)
             adopt_first(self.job, self._theta)
+            self._window = Window.of(self.job, "bell", grace_s)
         except BaseException:
             self.job.close()
             raise
@@ -152,9 +153,7 @@ class Outer:
         """The newest round."""
         self.on_round: Callable[[Round], None] | None = None
         """Is called with each; with `grace` by another thread, too."""
-        self._window: Window | None = None
-        if grace_s is not None and job.world_size > 1:
-            self._window = Window(self.job, "bell", grace_s)
+        if self._window is not None:
             self._window.watch(self._tend)
 
     # What a training program calls

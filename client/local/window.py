@@ -40,6 +40,11 @@ class Window:
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
 
+    @classmethod
+    def of(cls, job: Job, name: str, grace: float | str | None) -> Window | None:
+        """None where there is no grace, or nobody to be late."""
+        return None if grace is None or job.world_size == 1 else cls(job, name, grace)
+
     def watch(self, tend: Callable[[], None]) -> None:
         """Starts the thread: it calls the method `tend` whenever there may be something to do."""
         self._thread = threading.Thread(

@@ -120,7 +120,7 @@ class _Alone:
         return True
 
     def allreduce_async(self, array: Floats, *_: object, **__: object) -> Any:
-        receipt = SimpleNamespace(status=Status.COMPLETE, op_seq=0)
+        receipt = SimpleNamespace(status=Status.COMPLETE, op_seq=0, bytes_used=0)
         return SimpleNamespace(wait=lambda: receipt, done=lambda: True, array=array)
 
     def close(self) -> None: ...

@@ -65,6 +65,13 @@ def test_late_rank__takes_part_without_giving_and_is_in_a_later_round_with_all_t
     assert last is not None
     assert (last.late, last.inside, last.members_weight, last.weight) == ((2,), (0, 1, 3), 4, 3)
     assert "rank 2 gave nothing in time" in str(last)
+    assert last.weights == {0: 1.0, 1: 1.0, 3: 1.0}
+    lines = last.explain()
+    assert lines[0] == "Round 2, fragment 0: stepped"
+    assert lines[1] == "Weights: rank 0 1, rank 1 1, rank 3 1; in all 3. Divided by that of all members, 4."
+    assert lines[2] == "Rank 2 gave nothing in time: what was done there is in a later round."
+    assert f"{last.digest:08x}, alike on all ranks." in lines[4]
+    assert made[2].summary().received_bytes == 2 * 4 * made[2]._vectors.count
     assert made[0].last is not None
     assert (made[0].last.digest, made[0].last.late) == (last.digest, (2,))
     assert (made[2].summary().late, made[2].summary().missed, made[2].summary().rounds) == (2, 2, 2)
