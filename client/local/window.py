@@ -14,16 +14,20 @@ import time
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 import numpy as np
 
 from ultima.api.job import Job
 from ultima.base.errors import UltimaError
 from ultima.settings.options import Options
+from ultima.v1.job_options import OPTIONS
 
 # Of the time from one round to the next: where nothing hides the wait, it bounds what late ranks cost the others.
 AUTO_SHARE = 0.25
 LOOK_S = 0.1  # at most, between two looks of the thread: by then it knows that the job is closed
+# What the rounds' job may be told and a partial one may not.
+_PARTIAL: dict[str, Any] = {row.name: row.words[row.default - 1] for row in OPTIONS if row.whole_only}
 _TAU = 255  # rounds without this rank before the bell would wait for it: the most there is
 
 
@@ -32,7 +36,7 @@ class Window:
 
     def __init__(self, job: Job, name: str, grace: float | str) -> None:
         self.grace = grace
-        self._job = job.beside(name, Options(policy="solo", tau=_TAU))
+        self._job = job.beside(name, Options(policy="solo", tau=_TAU, **_PARTIAL))
         self._partial = self._job.partial(divisor="none")
         self._rank, self._heard = job.rank, np.zeros(job.world_size, np.float32)
         self._told = np.zeros(job.world_size, np.float32)
