@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from ultima.local.outer import Nonfinite, Outer
     from ultima.local.rules import Nesterov
     from ultima.settings.options import Options
+    from ultima.state.outcome import StateReport
 
 __all__ = [
     "Behind",
@@ -92,6 +93,7 @@ __all__ = [
     "Result",
     "Round",
     "StageEnd",
+    "StateReport",
     "Status",
     "SyncResult",
     "TimedOut",
@@ -122,6 +124,7 @@ _HOMES = {
     "local.outer": "Nonfinite Outer",
     "local.rules": "Nesterov",
     "settings.options": "Options",
+    "state.outcome": "StateReport",
 }
 # Old names, and what they are called now.
 _RENAMED = {"Slot": "Gift"}

@@ -118,7 +118,7 @@ def test_arrows__torch_stays_behind_its_own_doors() -> None:
 # "." is the folder's own __init__: what `import ultima` gives, for which the rooms of the Job below it may not ask;
 # `python -m ultima` is a door to the command above all of them.
 FLOORS = {
-    "client": "base authority quant coded settings session api local . sparse speed_groups testing admin launch "
+    "client": "base authority quant coded settings state session api local . sparse speed_groups testing admin launch "
     "torch/backend torch/hooks torch/partial torch/coded torch/sparse torch/quant torch/diloco torch/ft "
     "torch demo cli __main__",
     "daemon": "base trust engine hosts trainers observe jobs probe rpc web process .",

@@ -24,6 +24,7 @@ from ultima.api.connection import Connection
 from ultima.api.elastic import Views
 from ultima.api.every_job import EveryJob
 from ultima.api.handle import Handle
+from ultima.api.newcomers import Newcomers
 from ultima.api.partial import Partial
 from ultima.api.requests import allreduce_op
 from ultima.api.sparse_reduce import SparseReduce
@@ -440,13 +441,14 @@ class CodedJob(Job):
     *(name for call in _CALLS for name in (call, f"{call}_async")),
     instead="a job whose hosts come and go has only allreduce",
 )
-class ElasticJob(Views, Job):
+class ElasticJob(Views, Job, Newcomers):
     """One rank of a job whose hosts come and go. `rank` is its seat: the number stays as long as the host is in, and
     numbers of those who left are given again. `view` says who is in; averages are over those that are."""
 
     def __init__(self, connection: Connection) -> None:
         Job.__init__(self, connection)
         Views.__init__(self, connection)
+        Newcomers.__init__(self, connection)
 
     def allreduce_async(self, array: Any, op: str = "avg", **options: Any) -> Handle:
         """As `Job.allreduce_async`, for averages and sums in the modes bounded and best_effort, of numbers as they

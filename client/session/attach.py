@@ -40,6 +40,7 @@ from ultima.session.attachment import Attachment
 from ultima.session.caller import attach_path
 from ultima.session.memory import SharedMap
 from ultima.session.notes import hear, tell
+from ultima.session.state_line import DaemonStateLine
 from ultima.settings import options as job_options
 from ultima.settings.config import Settings
 from ultima.v1 import trainer_pb2, trainer_pb2_grpc
@@ -137,6 +138,7 @@ class DaemonConnector:
                 host_index=answer.host_index,
                 rank=rank,
                 view=_view(answer) if settings.least else None,
+                state_line=DaemonStateLine(settings.socket, session, ticket) if settings.least else None,
                 next_op_seq=answer.next_op_seq,
                 bucket_bytes_max=answer.bucket_bytes_max,
                 leave=lambda timeout_s, drain_s: _leave(settings.socket, session, ticket, timeout_s, drain_s),

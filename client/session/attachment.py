@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -12,6 +12,7 @@ from ultima.base.receipt import Host, Receipt
 from ultima.base.views import View
 from ultima.session.arena import Arena
 from ultima.settings.config import Settings
+from ultima.state.chosen import Turn, Word
 
 if TYPE_CHECKING:
     from ultima.session.op import Op
@@ -96,6 +97,23 @@ class Rings(Protocol):
         ...
 
 
+class StateLine(Protocol):
+    """What the daemon does for ranks that give or take state (trainer.proto). Both raise ConnectionError when it does
+    not."""
+
+    def turn(self, word: Word | None, table: int, answer: tuple[int, bytes], wait_s: float) -> Turn:
+        """Says a word, and answers a wish (0 for none); what others say, as soon as it is not that table any more."""
+        ...
+
+    def read(self, rank: int, root: bytes, parts: Sequence[int]) -> Iterator[tuple[int, bytes]]:
+        """Parts of the state of another rank; with none of them, its list."""
+        ...
+
+    def close(self) -> None:
+        """Ends calls that are under way."""
+        ...
+
+
 @dataclass(slots=True)
 class Attachment:
     """One session with a daemon, ready for ops. Whoever holds it owns the sockets and descriptors."""
@@ -120,6 +138,8 @@ class Attachment:
     """Whether the daemon sums sparse contributions."""
     view: View | None = None
     """Where hosts come and go: who is in the job."""
+    state_line: StateLine | None = None
+    """The same: how newcomers get their state."""
 
     def close(self) -> None:
         """Hangs up. The arena stays as long as something holds memory of it."""

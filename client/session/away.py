@@ -18,7 +18,7 @@ from ultima.base.errors import DaemonError, DeadlineExceeded, JoinTimeout, Ultim
 from ultima.base.receipt import Host
 from ultima.base.views import View, view_of
 from ultima.base.words import MODES
-from ultima.session.attachment import Attachment, Rings
+from ultima.session.attachment import Attachment, Rings, StateLine
 from ultima.session.notes import hear
 from ultima.session.op import Op, OpState
 
@@ -103,6 +103,7 @@ class Following:
     _lock: threading.Lock
     _rings: Rings
     _partial: bool
+    _next_seq: int
 
     def __init__(self, follow: Callable[[int], object] | None) -> None:
         """`follow` makes the session that comes after this one, by a time in ns of time.monotonic_ns, and has it adopt
@@ -112,6 +113,8 @@ class Following:
         """From the daemon, for people, until somebody without a lock can tell them."""
         self._views: list[View] = []
         """Of a job whose hosts come and go, until somebody takes them."""
+        self.state_wanted = False
+        """Another rank of such a job waits for the state of this one."""
         self._behind = 0
         """Ops that the other ranks did without this one, and that it has yet to call: see `Session.take_over`."""
         self._back_within_s = 0.0
@@ -132,8 +135,19 @@ class Following:
         heard = hear(self._attachment.lifeline)
         self._notes += heard.notes
         self._views += [view for told in heard.views if (view := view_of(told, self._attachment.rank)) is not None]
+        self.state_wanted = self.state_wanted if heard.state_wanted is None else heard.state_wanted
         self._back_within_s = heard.back_within_s or self._back_within_s
         return heard.ended
+
+    @property
+    def state_line(self) -> StateLine | None:
+        """To the daemon, for state that newcomers take; None if this one has no such thing."""
+        return self._attachment.state_line
+
+    @property
+    def calls_next(self) -> int:
+        """The number of the op that this rank calls next."""
+        return self._next_seq - self._behind
 
     def take_views(self) -> list[View]:
         """Of a job whose hosts come and go: the views that nobody has taken yet, the oldest first."""

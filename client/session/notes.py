@@ -29,28 +29,32 @@ class Heard(NamedTuple):
     """Above 0: the daemon was told to stop, and should be back so soon."""
     views: list[object]
     """Who is in a job whose hosts come and go, one after another."""
+    state_wanted: bool | None
+    """Whether another rank of such a job waits for state, if that has changed."""
 
 
 def hear(line: socket.socket) -> Heard:
     """All that has come. A timeout of |line| would be waited for."""
     notes: list[str] = []
     views: list[object] = []
-    back_within_s = 0.0
+    back_within_s, wanted = 0.0, None
     try:
         while data := line.recv(NOTE_BYTES_MAX, socket.MSG_DONTWAIT):
             said = _said(data)
             text, back = said.get("text"), said.get("back_within_ms")
             if "view" in said:
                 views.append(said["view"])
+            if "state_wanted" in said:
+                wanted = said["state_wanted"] is True
             if isinstance(text, str) and text:
                 notes.append(text)
             if isinstance(back, int) and back > 0:
                 back_within_s = min(back / 1e3, BACK_S_MAX)
     except BlockingIOError:
-        return Heard(notes, False, back_within_s, views)
+        return Heard(notes, False, back_within_s, views, wanted)
     except OSError:
         pass
-    return Heard(notes, True, back_within_s, views)
+    return Heard(notes, True, back_within_s, views, wanted)
 
 
 def tell(notes: Sequence[str]) -> None:

@@ -22,7 +22,7 @@ import logging
 import math
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 import grpc
@@ -157,6 +157,20 @@ class Peers(Watching):
         except grpc.aio.AioRpcError as error:
             raise await self._trouble(place, error) or from_rpc(error, f"ops of {place}") from None
         return life
+
+    async def read_state(
+        self, place: Place, request: peer_pb2.ReadStateRequest
+    ) -> AsyncGenerator[tuple[int, bytes], None]:
+        """Parts of the state that a rank on another host gives. Raises Refused."""
+        try:
+            async with (
+                self._peer(place) as stub,
+                contextlib.aclosing(messages(stub.ReadState(request))) as answers,
+            ):
+                async for answer in answers:
+                    yield answer.part, answer.data
+        except grpc.aio.AioRpcError as error:
+            raise await self._trouble(place, error) or from_rpc(error, f"state of {place}") from None
 
     async def hear(self, place: Place, request: peer_pb2.HearRequest, seconds: float) -> peer_pb2.HearResponse:
         """Asks another host of a job what it sends to this one and hears of it. Raises Refused."""

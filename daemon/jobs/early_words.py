@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What hosts said of the epochs of a job before this host could listen: it is heard as soon as the job has formed here.
+"""What hosts said of the epochs and the state of a job before this host could listen: it is heard once the job has
+formed here.
 
 A host says a word again only when it has news. So a word that is dropped may be missed for as long as the job lives.
 """
@@ -13,14 +14,15 @@ WORDS_MAX = 64  # that one daemon can have waiting here, for as many jobs that f
 
 
 class EarlyWords:
-    """The newest word of each host, by the daemon that told it."""
+    """The newest words of each host, by the daemon that told them."""
 
     def __init__(self) -> None:
-        self._words: dict[Place, dict[tuple[str, int, int], peer_pb2.WatchResponse]] = {}
+        self._words: dict[Place, dict[tuple[str, int, int, bool], peer_pb2.WatchResponse]] = {}
 
     def keep(self, place: Place, news: peer_pb2.WatchResponse) -> None:
         """It came too early."""
-        words, key = self._words.setdefault(place, {}), (news.job, news.generation, news.host_index)
+        words = self._words.setdefault(place, {})
+        key = (news.job, news.generation, news.host_index, news.HasField("state_word"))
         words.pop(key, None)
         words[key] = news
         if len(words) > WORDS_MAX:

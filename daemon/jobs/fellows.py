@@ -24,6 +24,7 @@ from ultima.daemon.jobs.council import Council
 from ultima.daemon.jobs.early_words import EarlyWords
 from ultima.daemon.jobs.job import Job
 from ultima.daemon.jobs.returning import Returning
+from ultima.daemon.jobs.state_desk import StateDesk
 from ultima.daemon.jobs.vanishing import Silence
 from ultima.daemon.jobs.watchers import Watchers
 from ultima.daemon.trust import job_secret
@@ -60,6 +61,7 @@ class Fellows:
         """How often packets broke the protocol, by the address of the host in whose name they came."""
         self.returning = Returning(engine)
         self.council = Council(engine, watchers, changes)
+        self.states = StateDesk(engine, watchers, changes, self.council)
         self._early = EarlyWords()
         self.silence = Silence(engine, self._host_absent, self.stands, self._watch_anew, self._round_trip)
         self.on_unheard: Callable[[Job, peer_pb2.WatchResponse], None] = lambda job, news: None
@@ -69,6 +71,7 @@ class Fellows:
         """The daemon's own port is known, and others can be called."""
         self._grpc_port, self._peers = grpc_port, peers
         self.council.start(peers)
+        self.states.start(peers)
 
     def close(self) -> None:
         """Watches nobody any more."""
@@ -193,7 +196,7 @@ class Fellows:
 
     def heard(self, place: Place, news: peer_pb2.WatchResponse) -> None:
         """Another daemon tells how one of its hosts is."""
-        if news.HasField("word"):
+        if news.HasField("word") or news.HasField("state_word"):
             self._heard_word(place, news)
             return
         state = State(news.state) if news.state in map(int, State) else State.CONNECTING
@@ -230,7 +233,15 @@ class Fellows:
         if news.host_index not in job.links or job.links[news.host_index].host.place != place:
             return True  # it does not speak for that host
         link = job.links[news.host_index]
-        return link.host.incarnation == news.incarnation and self.council.heard(job, link, news.word)
+        if link.host.incarnation != news.incarnation:
+            return False
+        if not news.HasField("state_word"):
+            return self.council.heard(job, link, news.word)
+        try:
+            self.states.heard(job, link, news.state_word)
+        except Refused as error:
+            log.warning("state word refused job=%s host=%d reason=%s", job.name, news.host_index, error)
+        return True
 
     def lost(self, place: Place, stood: bool) -> None:
         """A daemon that was watched is gone; or (not `stood`) one that could not be watched, whatever paths to it say.

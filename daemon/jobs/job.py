@@ -144,6 +144,8 @@ class Job:
     """Above 0: this daemon was told to stop, and for so long the other hosts are to wait for the ranks here."""
     word: peer_pb2.EpochWord | None = None
     """What this host has to say for the agreement on epochs."""
+    state_word: types_pb2.StateWord = field(default_factory=types_pb2.StateWord)
+    """What the rank here says of the state that it gives or takes."""
     waiting_for: str = ""
     """Whom it waits for while it forms, in words."""
     began: float = field(default_factory=time.monotonic)
@@ -329,6 +331,17 @@ class Job:
             host_index=self.own.index,
             incarnation=self.incarnation,
             word=self.word,
+        )
+
+    def state_news(self) -> peer_pb2.WatchResponse:
+        """What the other hosts are told of the state that the rank here gives or takes."""
+        assert self.own is not None
+        return peer_pb2.WatchResponse(
+            job=self.name,
+            generation=self.generation,
+            host_index=self.own.index,
+            incarnation=self.incarnation,
+            state_word=self.state_word,
         )
 
 

@@ -136,17 +136,21 @@ class JobTable:
 
     def leave(self, trainer_ticket: str, session: int) -> Trainer:
         """Ends a rank's membership in good order, and returns its trainer. Raises NotFound."""
+        trainer, job, rank = self.at(trainer_ticket, session)
+        self._drop_session(job, rank, in_good_order=True)
+        return trainer
+
+    def at(self, trainer_ticket: str, session: int) -> tuple[Trainer, Job, int]:
+        """Whose session it is, and its job and rank. Raises NotFound."""
         for trainer, (job, rank) in self._at.items():
             if trainer.ticket == trainer_ticket and job.sessions[rank].number == session:
-                self._drop_session(job, rank, in_good_order=True)
-                return trainer
+                return trainer, job, rank
         raise NotFound(f"session = {session}: no such session with this ticket")
 
     def trainer_gone(self, trainer: Trainer) -> None:
         """The trainer is dead: nothing touches its memory after this."""
         if trainer in self._at:
-            job, rank = self._at[trainer]
-            self._drop_session(job, rank, in_good_order=False)
+            self._drop_session(*self._at[trainer], in_good_order=False)
 
     async def _join(self, trainer: Trainer, spec: JoinSpec, deadline: float) -> Joined:
         job = await self._admit(trainer, spec, deadline)
@@ -166,16 +170,13 @@ class JobTable:
             await self._changes.until(lambda: job.all_in, deadline)
             self._announce(job)
             assert job.membership is not None and job.own is not None and job.in_force is not None
-            log.info(
-                "rank joined job=%s rank=%d session=%d pid=%d next_op_seq=%d",
-                *(job.name, spec.rank, session, trainer.pid, next_op_seq),
-            )
+            said = job.name, spec.rank, session, trainer.pid, next_op_seq
+            log.info("rank joined job=%s rank=%d session=%d pid=%d next_op_seq=%d", *said)
             self.recorder.events.note(
                 "rank_joined", f"rank {spec.rank} of job {job.name} has joined", job.name, rank=spec.rank
             )
-            bucket, options = job.membership.bucket_bytes_max, job.in_force.options
-            member = job.membership
-            lanes, parts = member.lanes, member.portions
+            member, options = job.membership, job.in_force.options
+            bucket, lanes, parts = member.bucket_bytes_max, member.lanes, member.portions
             first = job.hosts(), job.own.index, next_op_seq, session
             view = self.fellows.council.view(job) if job.elastic else None
             return Joined(*first, bucket, options, lanes, parts, spec.rank, view)
@@ -204,9 +205,8 @@ class JobTable:
 
     async def drain(self, trainer_ticket: str, session: int, deadline: float) -> None:
         """Before a rank leaves a job whose hosts come and go: until the others have agreed on a view without it."""
-        for trainer, (job, rank) in list(self._at.items()):
-            if trainer.ticket == trainer_ticket and job.sessions[rank].number == session and job.elastic:
-                await self.fellows.council.leave(job, deadline)
+        if (job := self.at(trainer_ticket, session)[1]).elastic:
+            await self.fellows.council.leave(job, deadline)
 
     async def _admit(self, trainer: Trainer, spec: JoinSpec, deadline: float) -> Job:
         """The life of the job on this host in which the rank has its place; it is noted there as joining."""

@@ -81,6 +81,13 @@ class Watchers:
             if job.sees(watcher.place):
                 watcher.put(news)
 
+    def tell_state(self, job: Job) -> None:
+        """The rank here says something new of its state."""
+        news = job.state_news()
+        for watcher in self._watchers:
+            if job.sees(watcher.place):
+                watcher.put(news)
+
     def part_with(self, nodes: Iterable[str]) -> None:
         """Ends the streams to these nodes."""
         gone = set(nodes)
@@ -112,6 +119,8 @@ class Watchers:
                         yield job.news()
                     if job.word is not None and job.sees(watcher.place):
                         yield job.epoch_news()
+                    if job.state_word.here and job.sees(watcher.place):
+                        yield job.state_news()
                 while (news := await watcher.queue.get()) is not None:
                     yield news
                 raise Unavailable("the stream ends: the daemon is going down, or the watcher is too far behind")

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
@@ -175,6 +176,24 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
             copy = copied(*found)
             for part in await asyncio.to_thread(lambda: list(parts(whole_life(copy, since, until)))):
                 yield peer_pb2.ReadOpsResponse(part=part, now_ns=now_ns)
+        except Refused as error:
+            await abort(context, error)
+
+    async def ReadState(
+        self, request: peer_pb2.ReadStateRequest, context: Any
+    ) -> AsyncIterator[peer_pb2.ReadStateResponse]:
+        """See peer.proto."""
+        source = address_of_peer(context.peer())
+        try:
+            job = self._jobs.fellows.job(membership.job_name(request.job), request.generation)
+            if job is None or job.membership is None or job.over:
+                raise NotFound(f"job {request.job!r}: there is no such life of it here")
+            self._check_member(request, context)
+            if self._trust is None and all(host.address != source for host, _ in job.hosts()):
+                raise PermissionDenied(f"job = {request.job!r}: {source} is none of its hosts")
+            async with aclosing(self._jobs.fellows.states.read(job, request.root, [*request.parts])) as parts:
+                async for part, data in parts:
+                    yield peer_pb2.ReadStateResponse(part=part, data=data)
         except Refused as error:
             await abort(context, error)
 

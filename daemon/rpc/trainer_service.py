@@ -4,15 +4,25 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing
 from typing import Any
 
 from ultima.daemon.base.config import BUCKET_BYTES_UNSAID, DaemonConfig, Limits
-from ultima.daemon.base.errors import FailedPrecondition, InvalidArgument, ResourceExhausted, translated
+from ultima.daemon.base.errors import (
+    FailedPrecondition,
+    InvalidArgument,
+    Refused,
+    ResourceExhausted,
+    abort,
+    translated,
+)
 from ultima.daemon.base.options import check_job, from_proto
 from ultima.daemon.base.ranges import OP_SEQ_MAX, whole
 from ultima.daemon.hosts.meeting import Meeting, Where
 from ultima.daemon.hosts.membership import elastic, job_name
 from ultima.daemon.jobs.job import JoinSpec
+from ultima.daemon.jobs.state_desk import TURN_MS_MAX
 from ultima.daemon.jobs.table import JobTable
 from ultima.daemon.trainers.attach import AttachServer
 from ultima.v1 import trainer_pb2, trainer_pb2_grpc
@@ -113,6 +123,26 @@ class TrainerService(trainer_pb2_grpc.TrainerServiceServicer):
         await self._jobs.drain(request.ticket, request.session, inner_deadline(context, drain_s))
         self._attach.release(self._jobs.leave(request.ticket, request.session))
         return trainer_pb2.LeaveJobResponse()
+
+    @translated
+    async def TurnState(self, request: trainer_pb2.TurnStateRequest, context: Any) -> trainer_pb2.TurnStateResponse:
+        """See trainer.proto."""
+        wait_s = whole("wait_ms", request.wait_ms, 0, TURN_MS_MAX) / 1e3
+        job = self._jobs.at(request.ticket, request.session)[1]
+        return await self._jobs.fellows.states.turn(job, request, inner_deadline(context, wait_s))
+
+    async def FetchState(
+        self, request: trainer_pb2.FetchStateRequest, context: Any
+    ) -> AsyncIterator[trainer_pb2.FetchStateResponse]:
+        """See trainer.proto."""
+        try:
+            job = self._jobs.at(request.ticket, request.session)[1]
+            found = self._jobs.fellows.states.fetch(job, request.rank, request.root, [*request.parts])
+            async with aclosing(found) as parts:
+                async for part, data in parts:
+                    yield trainer_pb2.FetchStateResponse(part=part, data=data)
+        except Refused as error:
+            await abort(context, error)
 
     def _check_secret(self, spec: JoinSpec) -> None:
         if spec.secret and self._insecure:

@@ -118,6 +118,11 @@ class Trainer:
         with contextlib.suppress(OSError):
             self.connection.send(json.dumps({"view": view}).encode(), socket.MSG_DONTWAIT)
 
+    def want_state(self, wanted: bool) -> None:
+        """Says whether another rank of its job waits for its state."""
+        with contextlib.suppress(OSError):
+            self.connection.send(json.dumps({"state_wanted": wanted}).encode(), socket.MSG_DONTWAIT)
+
     def part(self, back_within_s: float) -> None:
         """Says that the daemon goes, and for how long it is to be waited for: the last word before it hangs up."""
         with contextlib.suppress(OSError):

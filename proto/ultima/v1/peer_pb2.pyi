@@ -381,6 +381,7 @@ class WatchResponse(google.protobuf.message.Message):
     UNHEARD_FIELD_NUMBER: builtins.int
     BACK_WITHIN_MS_FIELD_NUMBER: builtins.int
     WORD_FIELD_NUMBER: builtins.int
+    STATE_WORD_FIELD_NUMBER: builtins.int
     job: builtins.str
     """Empty in the first message, which only says that the stream stands. Then follow one message for each job that both
     daemons share, and one for each change.
@@ -411,6 +412,10 @@ class WatchResponse(google.protobuf.message.Message):
         set: what the sender has to say for the agreement on epochs (docs/concepts.md). A later one replaces it.
         """
 
+    @property
+    def state_word(self) -> ultima.v1.types_pb2.StateWord:
+        """In a message of its own like `word`: what the rank on the sender says of its state."""
+
     def __init__(
         self,
         *,
@@ -423,13 +428,65 @@ class WatchResponse(google.protobuf.message.Message):
         unheard: collections.abc.Iterable[Global___Unheard] | None = ...,
         back_within_ms: builtins.int = ...,
         word: Global___EpochWord | None = ...,
+        state_word: ultima.v1.types_pb2.StateWord | None = ...,
     ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["word", b"word"]
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["state_word", b"state_word", "word", b"word"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["back_within_ms", b"back_within_ms", "generation", b"generation", "host_index", b"host_index", "incarnation", b"incarnation", "job", b"job", "ranks", b"ranks", "state", b"state", "unheard", b"unheard", "word", b"word"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["back_within_ms", b"back_within_ms", "generation", b"generation", "host_index", b"host_index", "incarnation", b"incarnation", "job", b"job", "ranks", b"ranks", "state", b"state", "state_word", b"state_word", "unheard", b"unheard", "word", b"word"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___WatchResponse: typing_extensions.TypeAlias = WatchResponse
+
+@typing.final
+class ReadStateRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: builtins.int
+    GENERATION_FIELD_NUMBER: builtins.int
+    ROOT_FIELD_NUMBER: builtins.int
+    PARTS_FIELD_NUMBER: builtins.int
+    job: builtins.str
+    generation: builtins.int
+    root: builtins.bytes
+    """As in StateWord."""
+    @property
+    def parts(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """Numbers of parts, at most 256. None: the list."""
+
+    def __init__(
+        self,
+        *,
+        job: builtins.str = ...,
+        generation: builtins.int = ...,
+        root: builtins.bytes = ...,
+        parts: collections.abc.Iterable[builtins.int] | None = ...,
+    ) -> None: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["generation", b"generation", "job", b"job", "parts", b"parts", "root", b"root"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___ReadStateRequest: typing_extensions.TypeAlias = ReadStateRequest
+
+@typing.final
+class ReadStateResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PART_FIELD_NUMBER: builtins.int
+    DATA_FIELD_NUMBER: builtins.int
+    part: builtins.int
+    """Of a part of 512 KiB; the last one is shorter. The list comes in pieces of that size, with the numbers -1, -2, ...:
+    JSON of the names, types and shapes of the arrays, in order, and of the BLAKE2b-256 of each part of their bytes.
+    """
+    data: builtins.bytes
+    def __init__(
+        self,
+        *,
+        part: builtins.int = ...,
+        data: builtins.bytes = ...,
+    ) -> None: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["data", b"data", "part", b"part"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___ReadStateResponse: typing_extensions.TypeAlias = ReadStateResponse
 
 @typing.final
 class EpochMember(google.protobuf.message.Message):

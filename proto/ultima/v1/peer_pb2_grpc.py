@@ -93,6 +93,11 @@ class PeerServiceStub(object):
                 request_serializer=ultima_dot_v1_dot_peer__pb2.ReportRequest.SerializeToString,
                 response_deserializer=ultima_dot_v1_dot_peer__pb2.ReportResponse.FromString,
                 _registered_method=True)
+        self.ReadState = channel.unary_stream(
+                '/ultima.v1.PeerService/ReadState',
+                request_serializer=ultima_dot_v1_dot_peer__pb2.ReadStateRequest.SerializeToString,
+                response_deserializer=ultima_dot_v1_dot_peer__pb2.ReadStateResponse.FromString,
+                _registered_method=True)
 
 
 class PeerServiceServicer(object):
@@ -201,6 +206,14 @@ class PeerServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReadState(self, request, context):
+        """Parts of the state that a rank on the called host gives to newcomers; the rank reads them out of its own memory.
+        Only for hosts of the job: PERMISSION_DENIED. NOT_FOUND: no rank there gives this state, or it gives it no longer.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_PeerServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -258,6 +271,11 @@ def add_PeerServiceServicer_to_server(servicer, server):
                     servicer.Report,
                     request_deserializer=ultima_dot_v1_dot_peer__pb2.ReportRequest.FromString,
                     response_serializer=ultima_dot_v1_dot_peer__pb2.ReportResponse.SerializeToString,
+            ),
+            'ReadState': grpc.unary_stream_rpc_method_handler(
+                    servicer.ReadState,
+                    request_deserializer=ultima_dot_v1_dot_peer__pb2.ReadStateRequest.FromString,
+                    response_serializer=ultima_dot_v1_dot_peer__pb2.ReadStateResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -560,6 +578,33 @@ class PeerService(object):
             '/ultima.v1.PeerService/Report',
             ultima_dot_v1_dot_peer__pb2.ReportRequest.SerializeToString,
             ultima_dot_v1_dot_peer__pb2.ReportResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReadState(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/ultima.v1.PeerService/ReadState',
+            ultima_dot_v1_dot_peer__pb2.ReadStateRequest.SerializeToString,
+            ultima_dot_v1_dot_peer__pb2.ReadStateResponse.FromString,
             options,
             channel_credentials,
             insecure,

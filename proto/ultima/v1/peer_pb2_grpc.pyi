@@ -89,6 +89,10 @@ class PeerServiceStub:
     """For `ultima status --all`: how the jobs fare on the called host that have a host on the calling node, or at the
     caller's address where nobody is authenticated. RESOURCE_EXHAUSTED: the caller has asked too often. Read-only.
     """
+    ReadState: grpc.UnaryStreamMultiCallable[ultima.v1.peer_pb2.ReadStateRequest, ultima.v1.peer_pb2.ReadStateResponse]
+    """Parts of the state that a rank on the called host gives to newcomers; the rank reads them out of its own memory.
+    Only for hosts of the job: PERMISSION_DENIED. NOT_FOUND: no rank there gives this state, or it gives it no longer.
+    """
 
 @typing.type_check_only
 class PeerServiceAsyncStub(PeerServiceStub):
@@ -153,6 +157,10 @@ class PeerServiceAsyncStub(PeerServiceStub):
     Report: grpc.aio.UnaryUnaryMultiCallable[ultima.v1.peer_pb2.ReportRequest, ultima.v1.peer_pb2.ReportResponse]  # type: ignore[assignment]
     """For `ultima status --all`: how the jobs fare on the called host that have a host on the calling node, or at the
     caller's address where nobody is authenticated. RESOURCE_EXHAUSTED: the caller has asked too often. Read-only.
+    """
+    ReadState: grpc.aio.UnaryStreamMultiCallable[ultima.v1.peer_pb2.ReadStateRequest, ultima.v1.peer_pb2.ReadStateResponse]  # type: ignore[assignment]
+    """Parts of the state that a rank on the called host gives to newcomers; the rank reads them out of its own memory.
+    Only for hosts of the job: PERMISSION_DENIED. NOT_FOUND: no rank there gives this state, or it gives it no longer.
     """
 
 class PeerServiceServicer(metaclass=abc.ABCMeta):
@@ -281,6 +289,16 @@ class PeerServiceServicer(metaclass=abc.ABCMeta):
     ) -> typing.Union[ultima.v1.peer_pb2.ReportResponse, collections.abc.Awaitable[ultima.v1.peer_pb2.ReportResponse]]:
         """For `ultima status --all`: how the jobs fare on the called host that have a host on the calling node, or at the
         caller's address where nobody is authenticated. RESOURCE_EXHAUSTED: the caller has asked too often. Read-only.
+        """
+
+    @abc.abstractmethod
+    def ReadState(
+        self,
+        request: ultima.v1.peer_pb2.ReadStateRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[collections.abc.Iterator[ultima.v1.peer_pb2.ReadStateResponse], collections.abc.AsyncIterator[ultima.v1.peer_pb2.ReadStateResponse]]:
+        """Parts of the state that a rank on the called host gives to newcomers; the rank reads them out of its own memory.
+        Only for hosts of the job: PERMISSION_DENIED. NOT_FOUND: no rank there gives this state, or it gives it no longer.
         """
 
 def add_PeerServiceServicer_to_server(servicer: PeerServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

@@ -46,6 +46,16 @@ class TrainerServiceStub(object):
                 request_serializer=ultima_dot_v1_dot_trainer__pb2.LeaveJobRequest.SerializeToString,
                 response_deserializer=ultima_dot_v1_dot_trainer__pb2.LeaveJobResponse.FromString,
                 _registered_method=True)
+        self.TurnState = channel.unary_unary(
+                '/ultima.v1.TrainerService/TurnState',
+                request_serializer=ultima_dot_v1_dot_trainer__pb2.TurnStateRequest.SerializeToString,
+                response_deserializer=ultima_dot_v1_dot_trainer__pb2.TurnStateResponse.FromString,
+                _registered_method=True)
+        self.FetchState = channel.unary_stream(
+                '/ultima.v1.TrainerService/FetchState',
+                request_serializer=ultima_dot_v1_dot_trainer__pb2.FetchStateRequest.SerializeToString,
+                response_deserializer=ultima_dot_v1_dot_trainer__pb2.FetchStateResponse.FromString,
+                _registered_method=True)
 
 
 class TrainerServiceServicer(object):
@@ -72,6 +82,22 @@ class TrainerServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def TurnState(self, request, context):
+        """One turn of a rank that gives or takes state, in a job whose hosts come and go: what it says of itself from now on,
+        and a part that was asked for. Answered when another rank says something new or asks for a part, and after wait_ms. A
+        rank that makes no turn for 10 s says nothing any more. NOT_FOUND: there is no such session.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def FetchState(self, request, context):
+        """Parts of the state of another rank, as its daemon gives them. NOT_FOUND, UNAVAILABLE: it does not, or not any more.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TrainerServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -84,6 +110,16 @@ def add_TrainerServiceServicer_to_server(servicer, server):
                     servicer.LeaveJob,
                     request_deserializer=ultima_dot_v1_dot_trainer__pb2.LeaveJobRequest.FromString,
                     response_serializer=ultima_dot_v1_dot_trainer__pb2.LeaveJobResponse.SerializeToString,
+            ),
+            'TurnState': grpc.unary_unary_rpc_method_handler(
+                    servicer.TurnState,
+                    request_deserializer=ultima_dot_v1_dot_trainer__pb2.TurnStateRequest.FromString,
+                    response_serializer=ultima_dot_v1_dot_trainer__pb2.TurnStateResponse.SerializeToString,
+            ),
+            'FetchState': grpc.unary_stream_rpc_method_handler(
+                    servicer.FetchState,
+                    request_deserializer=ultima_dot_v1_dot_trainer__pb2.FetchStateRequest.FromString,
+                    response_serializer=ultima_dot_v1_dot_trainer__pb2.FetchStateResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -141,6 +177,60 @@ class TrainerService(object):
             '/ultima.v1.TrainerService/LeaveJob',
             ultima_dot_v1_dot_trainer__pb2.LeaveJobRequest.SerializeToString,
             ultima_dot_v1_dot_trainer__pb2.LeaveJobResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TurnState(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ultima.v1.TrainerService/TurnState',
+            ultima_dot_v1_dot_trainer__pb2.TurnStateRequest.SerializeToString,
+            ultima_dot_v1_dot_trainer__pb2.TurnStateResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FetchState(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/ultima.v1.TrainerService/FetchState',
+            ultima_dot_v1_dot_trainer__pb2.FetchStateRequest.SerializeToString,
+            ultima_dot_v1_dot_trainer__pb2.FetchStateResponse.FromString,
             options,
             channel_credentials,
             insecure,

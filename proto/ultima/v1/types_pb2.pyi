@@ -636,3 +636,46 @@ class JobOptions(google.protobuf.message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__timer_start) -> _WhichOneofReturnType__timer_start | None: ...
 
 Global___JobOptions: typing_extensions.TypeAlias = JobOptions
+
+@typing.final
+class StateWord(google.protobuf.message.Message):
+    """What a rank of a job whose hosts come and go says of its state (docs/elastic.md) while it stands before an op."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    OP_SEQ_FIELD_NUMBER: builtins.int
+    ASKS_FIELD_NUMBER: builtins.int
+    TAKES_FIELD_NUMBER: builtins.int
+    ROOT_FIELD_NUMBER: builtins.int
+    SIZE_FIELD_NUMBER: builtins.int
+    REVISION_FIELD_NUMBER: builtins.int
+    HERE_FIELD_NUMBER: builtins.int
+    op_seq: builtins.int
+    """The op that it calls next."""
+    asks: builtins.bool
+    """It waits until it has the state that was chosen."""
+    takes: builtins.bool
+    """It takes the state of others, if another one is chosen than its own."""
+    root: builtins.bytes
+    """Of the state that it gives to others: 32 bytes, BLAKE2b of its list (ReadStateResponse); empty while it has none to
+    give, or has not summed it up yet. Its size in bytes, and what the program calls its age.
+    """
+    size: builtins.int
+    revision: builtins.int
+    here: builtins.bool
+    """Otherwise it says nothing any more, and the other fields nothing either."""
+    def __init__(
+        self,
+        *,
+        op_seq: builtins.int = ...,
+        asks: builtins.bool = ...,
+        takes: builtins.bool = ...,
+        root: builtins.bytes = ...,
+        size: builtins.int = ...,
+        revision: builtins.int = ...,
+        here: builtins.bool = ...,
+    ) -> None: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["asks", b"asks", "here", b"here", "op_seq", b"op_seq", "revision", b"revision", "root", b"root", "size", b"size", "takes", b"takes"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___StateWord: typing_extensions.TypeAlias = StateWord

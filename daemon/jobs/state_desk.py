@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""State for newcomers of jobs whose hosts come and go: what ranks say of it, and parts that hosts read of each other.
+
+A rank that stands before an op and gives or takes state makes turns (trainer.proto): it says a word, which goes to all
+other hosts on the watch streams, and gets what the others say. The rules by which one state is chosen are the client's.
+Here no state is kept: a part that another host asks for is asked of the rank, and passed on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import itertools
+from collections import deque
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from weakref import WeakKeyDictionary
+
+from ultima.daemon.base.errors import FailedPrecondition, InvalidArgument, NotFound, Unavailable
+from ultima.daemon.base.ranges import INT64_MAX, OP_SEQ_MAX, whole
+from ultima.daemon.base.waiting import Changes
+from ultima.daemon.engine.host_engine import HostEngine
+from ultima.daemon.hosts.peers import Peers
+from ultima.daemon.jobs.council import Council
+from ultima.daemon.jobs.job import Job
+from ultima.daemon.jobs.link import Link
+from ultima.daemon.jobs.watchers import Watchers
+from ultima.v1 import peer_pb2, trainer_pb2, types_pb2
+
+PART_BYTES, ROOT_BYTES = 512 << 10, 32
+PARTS_MAX = 256  # that one call asks for
+AHEAD = 4  # parts that a rank is asked for before another host has taken the first
+LIST_PIECES_MAX = 128
+TURN_MS_MAX = 1000
+LOOK_SECONDS = 0.02  # how often a turn looks whether somebody is in the op
+SILENT_SECONDS = 10.0  # without a turn, after which a rank says nothing any more
+
+
+@dataclass(eq=False)
+class _Wish:
+    number: int
+    part: int
+    answer: asyncio.Future[bytes]
+
+
+@dataclass(eq=False)
+class _Talk:
+    """Of one job on this host."""
+
+    word: types_pb2.StateWord = field(default_factory=types_pb2.StateWord)
+    turned: float = 0.0
+    heard: dict[int, tuple[int, types_pb2.StateWord]] = field(default_factory=dict)
+    """By host: of which life, and what it says."""
+    wishes: deque[_Wish] = field(default_factory=deque)
+    asked: dict[int, _Wish] = field(default_factory=dict)
+    told_wanted: bool = False
+
+
+class StateDesk:
+    """See the module."""
+
+    def __init__(self, engine: HostEngine, watchers: Watchers, changes: Changes, council: Council) -> None:
+        self._engine, self._watchers, self._changes, self._council = engine, watchers, changes, council
+        self._talks: WeakKeyDictionary[Job, _Talk] = WeakKeyDictionary()
+        self._numbers = itertools.count(1)
+        self._peers: Peers | None = None
+
+    def start(self, peers: Peers) -> None:
+        """Others can be called."""
+        self._peers = peers
+
+    # ---- what the rank here asks ----
+
+    async def turn(
+        self, job: Job, request: trainer_pb2.TurnStateRequest, deadline: float
+    ) -> trainer_pb2.TurnStateResponse:
+        """See trainer.proto. Raises Refused."""
+        if job.elastic is None:
+            raise FailedPrecondition(f"job {job.name!r}: has fixed hosts: state is given where hosts come and go")
+        self._say(job, checked(request.word))
+        talk, loop = self._talk(job), asyncio.get_running_loop()
+        talk.turned = loop.time()
+        wish = talk.asked.pop(request.wish, None)
+        if wish is not None and not wish.answer.done():
+            wish.answer.set_result(request.data)
+        told = self._table(job)
+        while not talk.wishes and told.table == request.table and talk.word.here and loop.time() < deadline:
+            until = min(deadline, loop.time() + LOOK_SECONDS)
+            await self._changes.until(lambda: bool(talk.wishes), until)
+            told = self._table(job)
+        while talk.wishes:
+            wish = talk.wishes.popleft()
+            if not wish.answer.done():
+                talk.asked[wish.number] = wish
+                told.wish, told.part = wish.number, wish.part
+                break
+        self._tell_wanted(job)
+        return told
+
+    async def fetch(
+        self, job: Job, rank: int, root: bytes, parts: list[int]
+    ) -> AsyncGenerator[tuple[int, bytes], None]:
+        """Parts of the state of another rank. Raises Refused."""
+        if job.links is None or rank not in job.links or self._peers is None:
+            raise NotFound(f"rank = {rank}: allowed: another one of job {job.name!r}")
+        request = peer_pb2.ReadStateRequest(job=job.name, generation=job.generation, root=root, parts=parts)
+        async with aclosing(self._peers.read_state(job.links[rank].host.place, request)) as answers:
+            async for part, data in answers:
+                yield part, data
+
+    # ---- what other hosts ask and say ----
+
+    def heard(self, job: Job, link: Link, word: types_pb2.StateWord) -> None:
+        """What a rank on another host says."""
+        self._talk(job).heard[link.host.index] = link.host.incarnation, checked(word)
+        self._tell_wanted(job)
+        self._changes.notify()
+
+    async def read(self, job: Job, root: bytes, parts: list[int]) -> AsyncGenerator[tuple[int, bytes], None]:
+        """Parts of the state that the rank here gives. Raises Refused."""
+        if len(parts) > PARTS_MAX:
+            raise InvalidArgument(f"parts: {len(parts)}: allowed: {PARTS_MAX} at most")
+        ends = -(-self._talk(job).word.size // PART_BYTES)
+        if wrong := [part for part in parts if not 0 <= part < ends]:
+            raise InvalidArgument(f"parts = {wrong[0]}: allowed: 0 to {ends - 1}")
+        wanted = iter(parts) if parts else iter(range(-1, -LIST_PIECES_MAX - 1, -1))
+        ahead: deque[_Wish] = deque()
+        try:
+            while True:
+                ahead += [self._wish(job, root, part) for part in itertools.islice(wanted, AHEAD - len(ahead))]
+                if not ahead:
+                    return
+                wish = ahead.popleft()
+                try:
+                    async with asyncio.timeout(SILENT_SECONDS):
+                        data = await wish.answer
+                except TimeoutError:
+                    raise Unavailable("the rank that has the state does not answer") from None
+                if data:
+                    yield wish.part, data
+                if not parts and len(data) < PART_BYTES:
+                    return
+        finally:
+            for wish in ahead:
+                wish.answer.cancel()
+
+    # ---- within ----
+
+    def _talk(self, job: Job) -> _Talk:
+        return self._talks.setdefault(job, _Talk())
+
+    def _wish(self, job: Job, root: bytes, part: int) -> _Wish:
+        talk = self._talk(job)
+        if not root or talk.word.root != root:
+            raise NotFound(f"job {job.name!r}: the rank here does not give this state, or not any more")
+        wish = _Wish(next(self._numbers), part, asyncio.get_running_loop().create_future())
+        talk.wishes.append(wish)
+        self._changes.notify()
+        return wish
+
+    def _say(self, job: Job, word: types_pb2.StateWord) -> None:
+        talk = self._talk(job)
+        if talk.word == word:
+            return
+        if talk.word.root != word.root:
+            for wish in (*talk.wishes, *talk.asked.values()):
+                if not wish.answer.done():
+                    wish.answer.set_exception(NotFound(f"job {job.name!r}: the rank here gives this state no more"))
+                    wish.answer.exception()  # whoever waits sees it; nobody else misses it
+            talk.wishes.clear()
+            talk.asked.clear()
+        if word.here and not talk.word.here:
+            asyncio.get_running_loop().call_later(SILENT_SECONDS, self._look, job)
+        talk.word = job.state_word = word
+        self._watchers.tell_state(job)
+        self._changes.notify()
+
+    def _look(self, job: Job) -> None:
+        """Whether the rank still makes turns."""
+        talk, loop = self._talk(job), asyncio.get_running_loop()
+        if job.over or not talk.word.here:
+            return
+        if not job.sessions or loop.time() >= talk.turned + SILENT_SECONDS:
+            self._say(job, types_pb2.StateWord())
+        else:
+            loop.call_at(talk.turned + SILENT_SECONDS, self._look, job)
+
+    def _rows(self, job: Job) -> list[trainer_pb2.StateRow]:
+        epoch, talk = self._council.epoch(job), self._talk(job)
+        assert job.own is not None and job.links is not None
+        rows = []
+        for member in epoch.members if epoch is not None else ():
+            if member.slot == job.own.index:
+                life, word = job.incarnation, talk.word
+            elif member.slot not in job.links:
+                continue
+            else:
+                link = job.links[member.slot]
+                if not link.up() or link.leaving or link.host.incarnation != member.life:
+                    continue
+                life, word = talk.heard.get(member.slot, (0, types_pb2.StateWord()))
+                word = word if life == member.life else types_pb2.StateWord()
+            rows.append(trainer_pb2.StateRow(rank=member.slot, life=member.life, word=word if word.here else None))
+        return rows
+
+    def _table(self, job: Job) -> trainer_pb2.TurnStateResponse:
+        told = trainer_pb2.TurnStateResponse(rows=self._rows(job), next_op_seq=self._engine.next_op_seq(job.number))
+        mark = hashlib.blake2b(told.SerializeToString(deterministic=True), digest_size=8).digest()
+        told.table = int.from_bytes(mark, "little") & INT64_MAX
+        return told
+
+    def _tell_wanted(self, job: Job) -> None:
+        """Tells the ranks here when somebody waits for their state, and when nobody does any more."""
+        if job.own is None or job.links is None:
+            return
+        talk, own = self._talk(job), job.own.index
+        wanted = any(row.word.asks for row in self._rows(job) if row.rank != own)
+        if wanted is not talk.told_wanted:
+            talk.told_wanted = wanted
+            for session in job.sessions.values():
+                session.trainer.want_state(wanted)
+
+
+def checked(word: types_pb2.StateWord) -> types_pb2.StateWord:
+    """Raises InvalidArgument for a word that cannot be."""
+    whole("word.op_seq", word.op_seq, 0, OP_SEQ_MAX)
+    whole("word.size", word.size, 0, INT64_MAX)
+    whole("word.revision", word.revision, 0, INT64_MAX)
+    if len(word.root) not in (0, ROOT_BYTES):
+        raise InvalidArgument(f"word.root: {len(word.root)} bytes: allowed: {ROOT_BYTES}, or none")
+    return word if word.here else types_pb2.StateWord()
