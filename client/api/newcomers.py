@@ -18,7 +18,7 @@ from ultima.base.errors import DaemonLost, DeadlineExceeded, Desync, InvalidArgu
 from ultima.base.words import MODES
 from ultima.session.attachment import StateLine
 from ultima.session.session import SessionState
-from ultima.state.chosen import Rank, Turn, Word, choose, holders, is_behind, op_of, waits_for
+from ultima.state.chosen import Rank, Turn, Word, choose, differing, holders, is_behind, op_of, waits_for
 from ultima.state.fetching import Fetch
 from ultima.state.listing import PART_BYTES, Arrays, Listing, digest, parts_of
 from ultima.state.outcome import StateReport
@@ -40,51 +40,57 @@ class StateRound:
         self._listing: Listing | None = None
         self._written = b""
         self._turn = Turn(0, (), 0)
+        self._op_seq = op_seq
+        self._differing: tuple[int, ...] = ()
         self._began = time.monotonic()
 
     def give(self, in_vain: set[int]) -> StateReport | None:
         """Until nobody asks any more. None if there was nobody, or this rank has to go on first. `in_vain` are the
-        lives of hosts that were waited for in vain; those that are now are added."""
+        lives of hosts that were waited for in vain; those that are now are added. Raises Desync."""
         self._take_turn(0.0)
         if not self._askers(in_vain) or self._is_overtaken():
             return None
         self._sum_up()
-        while askers := self._askers(in_vain):
-            self._take_turn(TURN_S)
-            if self._is_overtaken():
-                return None
-            if time.monotonic() >= self._until:
-                in_vain.update(askers)
-                return None
-        return self._report(None)
+        report = self._run(in_vain)
+        if report is None and not self._is_overtaken():
+            in_vain.update(self._askers(in_vain))
+        return report
 
-    def take(self, popular: bool) -> tuple[StateReport, int] | None:
+    def take(self, popular: bool) -> StateReport | None:
         """Until the arrays hold the chosen state, and those of all others who ask. None: this rank has the newest
         state, and has to go on first. Raises DeadlineExceeded, which names whom it waits for, or Desync."""
         if popular:
             self._sum_up()
-        self._word = self._word._replace(asks=True, takes=True)
-        fetch, settled = Fetch(self._line.read, self._listing, self._arrays.part), False
+        self._word = self._word._replace(takes=True)
+        return self._run(set())
+
+    def _run(self, in_vain: set[int]) -> StateReport | None:
+        """All ask until they have what was chosen, so nobody goes on before."""
+        self._word = self._word._replace(asks=True)
+        fetch, takes = Fetch(self._line.read, self._listing, self._arrays.part), self._word.takes
+        self._take_turn(0.0)
         while True:
-            self._take_turn(0.0 if not self._turn.table else TURN_S)
-            if not settled and is_behind(self._word, self._turn.ranks):
+            if (self._word.asks and is_behind(self._word, self._turn.ranks)) or (not takes and self._is_overtaken()):
                 return None
             silent = waits_for(self._turn.ranks, self._turn.next_op)
-            chosen = None if silent and not settled else choose(self._turn.ranks)
-            if not settled and chosen is not None and chosen.word is not None:
-                op_seq = op_of(self._turn.ranks)
+            chosen = None if silent or not self._word.asks else choose(self._turn.ranks)
+            if chosen is not None and chosen.word is not None:
+                self._op_seq = op_of(self._turn.ranks)
+                self._differing = differing(self._turn.ranks, chosen.word.root)
                 if chosen.word.root != self._word.root:
                     self._fetch(fetch, chosen.word)
                 if chosen.word.root == self._word.root:
-                    settled = True
                     self._word = self._word._replace(asks=False, revision=chosen.word.revision)
                     self._take_turn(0.0)
-            if settled and not self._askers(set()):
-                return self._report(fetch), op_seq
+            if not self._word.asks and not self._askers(in_vain):
+                return self._report(fetch)
             if time.monotonic() >= self._until:
-                if settled:
-                    return self._report(fetch), op_seq
+                if not takes:
+                    return None
+                if not self._word.asks:
+                    return self._report(fetch)
                 raise DeadlineExceeded(self._why(silent, chosen, fetch))
+            self._take_turn(TURN_S)
 
     def end(self) -> None:
         """Says nothing any more."""
@@ -165,20 +171,17 @@ class StateRound:
             what = "no rank has any state to give"
         return f"sync_state: {what}; the arrays are as they were"
 
-    def _report(self, fetch: Fetch | None) -> StateReport:
-        ranks = self._turn.ranks
-        fixed = [each for each in ranks if each.word is not None and not each.word.takes and each.word.root]
-        sources = dict(sorted(fetch.sources.items())) if fetch is not None else {}
+    def _report(self, fetch: Fetch) -> StateReport:
         return StateReport(
             revision=self._word.revision,
-            op_seq=op_of(ranks),
+            op_seq=self._op_seq,
             root=self._word.root.hex(),
             nbytes=self._arrays.size,
-            sources=sources,
-            parts=fetch.parts if fetch is not None else 0,
-            again=fetch.again if fetch is not None else 0,
-            false=fetch.false if fetch is not None else (),
-            differing=tuple(each.rank for each in fixed if each.word is not None and each.word.root != self._word.root),
+            sources=dict(sorted(fetch.sources.items())),
+            parts=fetch.parts,
+            again=fetch.again,
+            false=fetch.false,
+            differing=self._differing,
             elapsed_s=time.monotonic() - self._began,
         )
 
@@ -194,25 +197,27 @@ class Newcomers:
 
     def share(self, state: Any, revision: int, wait: Duration = "60s") -> StateReport | None:
         """Gives the state to newcomers, if there are some: call it on every rank before each op, with the arrays that
-        the op changes.
+        the op changes, while no op is under way.
 
         While nobody asks this costs about a microsecond, and nothing is read. Else this rank stands still until all
-        who ask have the state; so do the others, and the next op finds them all at the same place.
+        who ask have the state; so do the others, and the next op finds them all at the same place. If replicas had
+        drifted apart, which ops that end PARTIAL can do, they are made the same by the way, as in `sync_state`.
 
         state: a dict of names to numpy arrays or CPU tensors, or to such dicts; the same names, types and shapes on all
-        ranks. It is read, never written, and may be changed again when the call returns.
+        ranks. It must be writable, and may be changed again when the call returns.
         revision: the age of the state, such as the number of steps: the highest counts.
         wait: for which newcomers are waited for, up to 10 min. A host that was waited for in vain is no more.
 
         Returns what came of it; None if nobody asked, or other ranks stand before another op: then call the op, and
-        this one again before the next. Raises InvalidArgument or Unsupported; that the daemon is lost the next op says.
+        this one again before the next. Raises InvalidArgument, Desync or Unsupported; that the daemon
+        is lost the next op says.
         """
         self._check_revision(revision)
         seconds = _seconds(wait, "wait")
         session = self._connection.session
         if session.look() is not SessionState.OPEN or not session.state_wanted:
             return None
-        made = self._round(state, revision, seconds, writable=False)
+        made = self._round(state, revision, seconds)
         try:
             return made.give(self._in_vain)
         except ConnectionError:
@@ -228,7 +233,7 @@ class Newcomers:
 
         When it returns, all ranks that took part have the same bits, and call the same op next. Taken is the state of
         the highest revision; of several the one that most ranks have, and of two that equally many have the one of the
-        oldest rank. If some ranks call `share`, which never takes, it is one of theirs. Each part of 512 KiB is checked
+        oldest rank. If some ranks call `share`, it is one of theirs. Each part of 512 KiB is checked
         by its digest, and fetched from all who hold it at once; what a host that vanishes had to send others send.
 
         state: see `share`; the arrays must be writable, and are written once all of the state is here.
@@ -244,7 +249,7 @@ class Newcomers:
         self._check_revision(revision)
         if mode not in CHOICES:
             raise InvalidArgument("mode", mode, ", ".join(CHOICES))
-        made = self._round(state, revision, _seconds(timeout, "timeout"), writable=True)
+        made = self._round(state, revision, _seconds(timeout, "timeout"))
         try:
             taken = made.take(mode == "popular")
         except ConnectionError as error:
@@ -253,15 +258,14 @@ class Newcomers:
             made.end()
         if taken is None:
             return None
-        report, op_seq = taken
-        self._skip(op_seq)
-        return report
+        self._skip(taken.op_seq)
+        return taken
 
-    def _round(self, state: Any, revision: int, seconds: float, *, writable: bool) -> StateRound:
+    def _round(self, state: Any, revision: int, seconds: float) -> StateRound:
         session = self._connection.ready(time.monotonic_ns() + int(seconds * 1e9))
         if session.state_line is None:
             raise Unsupported("sync_state", "this daemon passes on no state")
-        arrays = Arrays(state, writable=writable)
+        arrays = Arrays(state, writable=True)
         until = time.monotonic() + seconds
         return StateRound(session.state_line, session.rank, session.calls_next, arrays, revision, until)
 

@@ -22,7 +22,7 @@ class Word(NamedTuple):
     asks: bool
     """It waits until it has the state that was chosen."""
     takes: bool
-    """It takes another one's."""
+    """It takes what others give; who does not is one of those whose state is chosen."""
     root: bytes
     """Of what it has to give; empty for nothing, or nothing yet."""
     size: int
@@ -90,3 +90,12 @@ def choose(ranks: Sequence[Rank]) -> Rank | None:
 def holders(ranks: Sequence[Rank], root: bytes) -> tuple[int, ...]:
     """Who has it."""
     return tuple(each.rank for each in ranks if each.word is not None and each.word.root == root)
+
+
+def differing(ranks: Sequence[Rank], root: bytes) -> tuple[int, ...]:
+    """Who gives, and has another one."""
+    return tuple(
+        each.rank
+        for each in ranks
+        if each.word is not None and not each.word.takes and each.word.root not in (b"", root)
+    )

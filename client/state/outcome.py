@@ -28,6 +28,6 @@ class StateReport:
     false: tuple[int, ...] = ()
     """Ranks that sent something else than their digests say."""
     differing: tuple[int, ...] = ()
-    """Ranks that only give, and hold another state: the replicas of the model have drifted apart."""
+    """Ranks that called `share` with another state, as replicas had drifted apart; they have this one now."""
     elapsed_s: float = 0.0
     """How long the call took, in seconds."""

@@ -54,6 +54,8 @@ class _Talk:
     """By host: of which life, and what it says."""
     wishes: deque[_Wish] = field(default_factory=deque)
     asked: dict[int, _Wish] = field(default_factory=dict)
+    told_to: frozenset[tuple[int, int]] = frozenset()
+    """Hosts and their lives that were there when the word was told."""
     told_wanted: bool = False
 
 
@@ -161,8 +163,13 @@ class StateDesk:
 
     def _say(self, job: Job, word: types_pb2.StateWord) -> None:
         talk = self._talk(job)
+        present = frozenset((row.rank, row.life) for row in self._rows(job)) if word.here else frozenset()
         if talk.word == word:
+            if present - talk.told_to:  # who has come since has not heard it
+                talk.told_to = present
+                self._watchers.tell_state(job)
             return
+        talk.told_to = present
         if talk.word.root != word.root:
             for wish in (*talk.wishes, *talk.asked.values()):
                 if not wish.answer.done():

@@ -54,24 +54,27 @@ def play(jobs: Mapping[int, Callable[[], Any]]) -> dict[int, Any]:
 
 @pytest.mark.check
 def test_state__a_newcomer_goes_on_where_the_others_are(daemons: Callable[[int], Hosts]) -> None:
-    """It comes in the middle of a training; in the end all have the same bits, and it has computed its part of them."""
-    hosts, name = dict(enumerate(daemons(3))), new_job_name()
-    jobs = enter_all({0: hosts[0], 1: hosts[1]}, hosts[0], name, most=3)
-    states, logs = {0: fresh(1), 1: fresh(1), 2: fresh(7)}, {each: [] for each in range(3)}
-    taken: list[StateReport] = []
+    """Two come in the middle of a training; in the end all have the same bits, and they have computed their part."""
+    hosts, name = dict(enumerate(daemons(4))), new_job_name()
+    jobs = enter_all({0: hosts[0], 1: hosts[1]}, hosts[0], name, most=4)
+    states, logs = {0: fresh(1), 1: fresh(1), 2: fresh(7), 3: fresh(8)}, {each: [] for each in range(4)}
+    taken: dict[int, StateReport] = {}
 
-    def newcomer() -> int:
-        time.sleep(0.3)
-        jobs[2] = enter(hosts[2], hosts[0], name, most=3)
-        taken.append(jobs[2].sync_state(states[2]))
-        return train(jobs[2], states[2], taken[0].revision, 80, logs[2])
+    def newcomer(each: int, after_s: float) -> int:
+        time.sleep(after_s)
+        jobs[each] = enter(hosts[each], hosts[0], name, most=4)
+        report = jobs[each].sync_state(states[each])
+        assert report is not None
+        taken[each] = report
+        return train(jobs[each], states[each], report.revision, 80, logs[each])
 
     members = {each: lambda each=each: train(jobs[each], states[each], 0, 80, logs[each]) for each in (0, 1)}
-    assert play({**members, 2: newcomer}) == {0: 80, 1: 80, 2: 80}
-    (report,) = taken
+    newcomers = {2: lambda: newcomer(2, 0.3), 3: lambda: newcomer(3, 0.4)}
+    assert play({**members, **newcomers}) == dict.fromkeys(range(4), 80)
+    report = taken[2]
     said = "\n".join(f"{each}: {[x for x in logs[each] if not x[1].complete or x[2]]}" for each in logs)
-    assert same(states[0], states[1]) and same(states[0], states[2]), f"{report}\n{said}"
-    assert report.nbytes == sum(report.sources.values()) and {*report.sources} <= {0, 1} and not report.again, report
+    assert all(same(states[0], states[each]) for each in (1, 2, 3)), f"{taken}\n{said}"
+    assert report.nbytes == sum(report.sources.values()) and not report.again, report
     assert 0 < report.revision < 80 and report.parts == 5 and not report.false, report
     assert logs[2][0][1].op_seq == report.op_seq and logs[2][-1][1].complete, said
     assert states[2]["steps"].tolist() == [[80] * 3] * 2

@@ -655,7 +655,7 @@ class StateWord(google.protobuf.message.Message):
     asks: builtins.bool
     """It waits until it has the state that was chosen."""
     takes: builtins.bool
-    """It takes the state of others, if another one is chosen than its own."""
+    """It takes the state of those who give theirs, which are the others."""
     root: builtins.bytes
     """Of the state that it gives to others: 32 bytes, BLAKE2b of its list (ReadStateResponse); empty while it has none to
     give, or has not summed it up yet. Its size in bytes, and what the program calls its age.
