@@ -29,7 +29,7 @@ class Heard(NamedTuple):
     """Above 0: the daemon was told to stop, and should be back so soon."""
     views: list[object]
     """Who is in a job whose hosts come and go, one after another."""
-    state_wanted: bool | None
+    state_wanted: bool | None = None
     """Whether another rank of such a job waits for state, if that has changed."""
 
 

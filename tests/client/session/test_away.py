@@ -15,7 +15,7 @@ from ultima.base.errors import DaemonUnavailable, DeadlineExceeded
 from ultima.base.receipt import Host, Status
 from ultima.base.words import DTYPE_BY_CODE, MODES
 from ultima.session.away import Away
-from ultima.session.notes import hear
+from ultima.session.notes import Heard, hear
 from ultima.session.op import Op, OpState
 
 HOSTS = (Host(0, "10.0.0.1", (0,), 1), Host(1, "10.0.0.2", (1,), 1))
@@ -90,7 +90,7 @@ def test_hear__a_daemon_that_comes_back(said: object, heard: float) -> None:
     near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with near, far:
         far.send(json.dumps({"back_within_ms": said}).encode())
-        assert hear(near) == ([], False, heard, [])
+        assert hear(near) == Heard([], False, heard, [])
         far.send(json.dumps({"note": "udp blocked", "text": "open it"}).encode())
         far.close()
-        assert hear(near) == (["open it"], True, 0.0, [])
+        assert hear(near) == Heard(["open it"], True, 0.0, [])

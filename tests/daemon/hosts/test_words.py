@@ -66,7 +66,16 @@ def calls(peers: Peers, place: Place) -> dict[str, Callable[[], Awaitable[Any]]]
         "Reach": lambda: peers.reach(place, peer_pb2.ReachRequest(), 5),
         "Report": lambda: peers.report(place, 5),
         "ReadOps": lambda: peers.read_ops(place, peer_pb2.ReadOpsRequest(), 5),
+        "ReadState": lambda: state_parts(peers, place),
     }
+
+
+async def state_parts(peers: Peers, place: Place) -> peer_pb2.ReadStateResponse:
+    """The last part that comes."""
+    told = peer_pb2.ReadStateResponse()
+    async for part, data in peers.read_state(place, peer_pb2.ReadStateRequest()):
+        told = peer_pb2.ReadStateResponse(part=part, data=data)
+    return told
 
 
 APART = {"Restore", "Watch"}

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ranks say of their state, and parts that hosts ask of each other."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from ultima.daemon.base.errors import InvalidArgument, NotFound
+from ultima.daemon.base.waiting import Changes
+from ultima.daemon.hosts.peers import Peers
+from ultima.daemon.jobs.state_desk import PART_BYTES, StateDesk
+from ultima.v1 import trainer_pb2, types_pb2
+
+ROOT = b"r" * 32
+
+
+class Place:
+    """A desk, and a job with hosts 0 (here), 1 and 2, of which `members` are in it."""
+
+    def __init__(self) -> None:
+        self.told: list[types_pb2.StateWord] = []
+        self.wanted: list[bool] = []
+        self.members = [0, 1]
+        links = {
+            slot: SimpleNamespace(
+                up=lambda: True, leaving=False, host=SimpleNamespace(index=slot, incarnation=70 + slot)
+            )
+            for slot in (1, 2)
+        }
+
+        class Job(SimpleNamespace):
+            __hash__ = object.__hash__
+
+        trainer = SimpleNamespace(want_state=self.wanted.append)
+        self.job: Any = Job(
+            name="j", elastic=True, own=SimpleNamespace(index=0), incarnation=70, links=links, number=1, over=False,
+            sessions={0: SimpleNamespace(trainer=trainer)}, state_word=None,
+        )  # fmt: skip
+        watchers = SimpleNamespace(tell_state=lambda job: self.told.append(job.state_word))
+        council = SimpleNamespace(
+            epoch=lambda job: SimpleNamespace(members=[SimpleNamespace(slot=s, life=70 + s) for s in self.members])
+        )
+        engine = SimpleNamespace(next_op_seq=lambda number: 5)
+        self.desk = StateDesk(*cast(Any, (engine, watchers, Changes(), council)))
+        self.desk.start(cast(Peers, None))
+
+    async def turn(self, root: bytes = ROOT, **said: Any) -> trainer_pb2.TurnStateResponse:
+        word = types_pb2.StateWord(here=True, op_seq=5, root=root, size=PART_BYTES + 1)
+        request = trainer_pb2.TurnStateRequest(word=word, **said)
+        return await self.desk.turn(self.job, request, asyncio.get_running_loop().time() + 0.05)
+
+
+async def test_turn__a_word_is_told_again_to_who_has_come_since() -> None:
+    place = Place()
+    told = await place.turn()
+    assert [row.rank for row in told.rows] == [0, 1] and told.rows[0].word.root == ROOT and told.next_op_seq == 5
+    assert not told.rows[1].HasField("word") and len(place.told) == 1
+    await place.turn()
+    assert len(place.told) == 1
+    place.members = [0, 1, 2]
+    await place.turn()
+    await place.turn()
+    assert len(place.told) == 2 and place.told[1].root == ROOT
+
+
+async def test_heard__ranks_here_are_told_when_another_asks_and_when_no_more() -> None:
+    place = Place()
+    link = place.job.links[1]
+    for asks in (True, True, False):
+        place.desk.heard(place.job, link, types_pb2.StateWord(here=True, op_seq=5, asks=asks))
+    assert place.wanted == [True, False]
+    link.host.incarnation = 99  # another life, of which nothing was heard
+    place.desk.heard(place.job, link, types_pb2.StateWord(here=True, op_seq=5, asks=True))
+    assert place.wanted == [True, False], "it is not the member that the view names"
+    with pytest.raises(InvalidArgument, match="3 bytes: allowed: 32, or none"):
+        place.desk.heard(place.job, link, types_pb2.StateWord(here=True, root=b"abc"))
+
+
+async def test_read__parts_come_from_the_rank_until_it_gives_another_state() -> None:
+    place = Place()
+    told = await place.turn()
+    found: list[tuple[int, bytes]] = []
+
+    async def read(root: bytes, *parts: int) -> None:
+        async for each in place.desk.read(place.job, root, [*parts]):
+            found.append(each)
+
+    reader = asyncio.create_task(read(ROOT, 1, 0))
+    told = await place.turn(table=told.table)
+    for _ in range(2):
+        told = await place.turn(table=told.table, wish=told.wish, data=b"of part %d" % told.part)
+    await reader
+    assert found == [(1, b"of part 1"), (0, b"of part 0")]
+    with pytest.raises(NotFound, match="does not give this state"):
+        await read(b"x" * 32, 0)
+    with pytest.raises(InvalidArgument, match="parts = 2: allowed: 0 to 1"):
+        await read(ROOT, 2)
+    reader = asyncio.create_task(read(ROOT, 0))
+    await asyncio.sleep(0)
+    await place.turn(root=b"y" * 32)
+    with pytest.raises(NotFound, match="gives this state no more"):
+        await reader
