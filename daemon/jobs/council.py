@@ -21,7 +21,7 @@ from ultima.daemon.base.ranges import OP_SEQ_MAX, STEP_OPS, UINT64_MAX
 from ultima.daemon.base.waiting import Changes
 from ultima.daemon.engine.epochs import EngineEpoch
 from ultima.daemon.engine.host_engine import HostEngine
-from ultima.daemon.hosts.host import State
+from ultima.daemon.hosts.host import Place, State
 from ultima.daemon.hosts.peers import Peers
 from ultima.daemon.jobs import epoch_words
 from ultima.daemon.jobs.decree import Here, Seat
@@ -63,6 +63,10 @@ class _Room:
     sample: tuple[float, int] = field(default=(0.0, 0))
     """When the engine was last asked for the next op, and which that was."""
     ops_per_second: float = 0.0
+    damped: frozenset[Member] = frozenset()
+    """Of which an event has told."""
+    places: dict[int, Place] = field(default_factory=dict)
+    """Where the host of each slot is, or was last."""
 
 
 class Council:
@@ -106,6 +110,7 @@ class Council:
             return True
         if room.seat.hear(Member(link.host.index, link.host.incarnation), word):
             self._turn(room)
+            self._changes.notify()
         return True
 
     def check(self, job: Job, options: Options) -> None:
@@ -169,6 +174,10 @@ class Council:
             if job.elastic:
                 until = deadline
             await self._changes.until(lambda: job.over or job not in self._rooms or self._is_in(job), until)
+            while not job.over and self._held_out(job) and asyncio.get_running_loop().time() < deadline:
+                await self._changes.until(lambda: job.over or self._is_in(job) or not self._held_out(job), deadline)
+                until = min(deadline, asyncio.get_running_loop().time() + TOLD_SECONDS)
+                await self._changes.until(lambda: job.over or job not in self._rooms or self._is_in(job), until)
             if job.elastic and not self._is_in(job):
                 raise DeadlineExceeded(f"job {job.name!r}: the hosts in it did not take this one in")
 
@@ -199,6 +208,13 @@ class Council:
 
     def _is_in(self, job: Job) -> bool:
         return job in self._rooms and self._rooms[job].seat.member
+
+    def _held_out(self, job: Job) -> bool:
+        """Whether another host says that this one flaps, and is to come in later."""
+        room = self._rooms.get(job)
+        if room is None or room.seat.member:
+            return False
+        return any(room.seat.me in word.damped for word in room.seat.seen().values())
 
     def _begin(self, job: Job) -> None:
         assert job.membership is not None and job.own is not None
@@ -231,6 +247,7 @@ class Council:
             word = room.seat.turn(now, self._here(room, now))
             if room.seat.epoch is not room.epoch:
                 self._took(room)
+            self._tell_who_flaps(room)
             if room.seat.hold != room.hold:
                 room.hold = room.seat.hold
                 word = self._hold_back(room, now) or word
@@ -243,6 +260,14 @@ class Council:
             self._watchers.tell_word(job)
         if room.seat.wake < math.inf:
             room.timer = asyncio.get_running_loop().call_at(room.seat.wake, self._turn, room)
+
+    def _tell_who_flaps(self, room: _Room) -> None:
+        job, damped = room.job, room.seat.damped
+        for m in sorted(damped - room.damped):
+            text = f"host {m.slot} of job {job.name} flaps: {room.seat.flaps.told(m.slot)}"
+            self.note("host_flaps", text, job.name, "warning", host=str(room.places[m.slot]))
+            log.warning("host flaps job=%s host=%d text=%s", job.name, m.slot, text)
+        room.damped = damped
 
     def _hold_back(self, room: _Room, now: float) -> Word | None:
         """Has ops held back before that is told; the word that tells it, if it is another op from which it can be."""
@@ -270,6 +295,10 @@ class Council:
         wishes = self._engine.epoch_wishes(job.number)
         self._sample(room, now, wishes.next_op)
         room.opened = room.opened or wishes.next_op > room.first_op
+        for link in job.links.values():
+            if room.places.setdefault(link.host.index, link.host.place) != link.host.place:
+                room.places[link.host.index] = link.host.place
+                room.seat.flaps.forget(link.host.index)  # another host has its seat
         trips = [self._peers.round_trip(link.host.place).most for link in job.links.values()] if self._peers else []
         return Here(
             sees=frozenset(Member(x.host.index, x.host.incarnation) for x in job.links.values() if is_there(x)),
@@ -282,6 +311,7 @@ class Council:
             leaving=room.leaving,
             wishes=wishes.options,
             change=tuple(sorted(change.items())),
+            short=room.waits_from is not None,
             stride=STEP_OPS if coded else 1,
         )
 

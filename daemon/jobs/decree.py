@@ -41,6 +41,7 @@ from ultima.daemon.jobs.epoch import (
     quorum,
     wants_in,
 )
+from ultima.daemon.jobs.flaps import Flaps
 
 BRANCH_S = 1.0  # without a majority, before those who see each other go on by themselves
 BACK_S = 2.0  # for which nobody of the better line was seen, before a host that is out of it goes back to its own
@@ -69,6 +70,8 @@ class Here:
     wishes: tuple[int, ...] = WISHES_NONE
     change: tuple[tuple[str, int], ...] = ()
     """What somebody wants to become of options of the job."""
+    short: bool = False
+    """Ops wait as too few hosts are in: then one that flaps is taken in at once."""
     stride: int = 1
     """So many numbers an op may have: in coded jobs each step has many, and few of them are used."""
 
@@ -98,6 +101,7 @@ class Seat:
         """When `turn` is to be called, if nothing happens before."""
         self.why = ""
         """Why the epoch that holds came about, as far as this host knows."""
+        self.flaps, self.damped = Flaps(), frozenset[Member]()
         self.trouble = ""
         """Why this host does not accept what is proposed."""
         self._decree = _Decree(first) if first is not None else None
@@ -138,6 +142,7 @@ class Seat:
         """Does all that is to be done; returns what this host has to tell."""
         self._now, self._here, self.wake = now, here, math.inf
         self._end_hold()
+        self._look_who_flaps()
         word = self._speak()
         while True:
             self._answer()
@@ -159,7 +164,7 @@ class Seat:
 
     # ---- words ----
 
-    def _seen(self) -> dict[Member, Word]:
+    def seen(self) -> dict[Member, Word]:
         """The words of the other hosts that are alive."""
         return {m: word for m, word in self.words.items() if m in self._here.sees}
 
@@ -182,12 +187,19 @@ class Seat:
             hold=hold if promised != NO_BALLOT else 0,
             accepted=decree.accepted if decree is not None else None,
             ask=self._ask,
+            damped=self.damped,
         )
         if old is not None and word.same_as(replace(old, hold=word.hold)):
             return old
         self._serial += 1
         self.words[self.me] = word = replace(word, serial=self._serial)
         return word
+
+    def _look_who_flaps(self) -> None:
+        inside, here = self.epoch.members if self.epoch is not None else (), self._here
+        leaving = {m.slot for m, word in self.words.items() if word.leaving}
+        self.flaps.look(self._now, 2 * here.round_trip + NEWS_S, here.sees, inside, leaving)
+        self.damped = frozenset(m for m, when in self.flaps.until().items() if not (here.short or self._at(when)))
 
     def _unmet(self, change: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
         """What of a change is not so in the epoch that holds."""
@@ -271,7 +283,7 @@ class Seat:
     # ---- what holds ----
 
     def _holders(self, child: Epoch) -> set[Member]:
-        return {m for m, w in self._seen().items() if w.epoch is not None and w.epoch.id == child.id}
+        return {m for m, w in self.seen().items() if w.epoch is not None and w.epoch.id == child.id}
 
     def _count(self) -> None:
         """Counts who accepted what, and takes the child that is decided."""
@@ -295,7 +307,7 @@ class Seat:
                 return
 
     def _held_children(self, base: Epoch) -> list[Epoch]:
-        epochs = {w.epoch.id: w.epoch for w in self._seen().values() if w.epoch is not None}
+        epochs = {w.epoch.id: w.epoch for w in self.seen().values() if w.epoch is not None}
         return [epoch for epoch in epochs.values() if epoch.parent == base.id and epoch.line == base.line]
 
     def _acceptors(self, child: Epoch) -> set[Member]:
@@ -303,7 +315,7 @@ class Seat:
 
     def _follow(self) -> None:
         """Takes what others hold, if it is better and enough of them tell so."""
-        seen = {m: w.epoch for m, w in self._seen().items() if w.epoch is not None}
+        seen = {m: w.epoch for m, w in self.seen().items() if w.epoch is not None}
         told = {epoch.id: epoch for epoch in seen.values()}
         best: tuple[int, Epoch] | None = None
         for epoch in told.values():
@@ -361,6 +373,7 @@ class Seat:
         self._changed = self._now
         if settles:
             self._settled = self._now
+        self._look_who_flaps()
 
     # ---- without a majority ----
 
@@ -373,14 +386,14 @@ class Seat:
         base = self._base()
         if base is not None:
             return not quorum(base, {*self._peers(base), self.me})
-        seen = self._seen().items()
+        seen = self.seen().items()
         return self._former is None and all(w.epoch is None or m not in w.epoch.members for m, w in seen)
 
     def _company(self) -> list[Member]:
         """Those who would go on together, the oldest first; where nobody is a member, all who want to be."""
         base = self._base()
         if base is None:
-            return sorted({self.me, *(m for m, w in self._seen().items() if wants_in(m, w))})
+            return sorted({self.me, *(m for m, w in self.seen().items() if wants_in(m, w))})
         return [m for m in base.members if m == self.me or m in self._peers(base)]
 
     def _is_our_branch(self, epoch: Epoch) -> bool:
@@ -453,7 +466,7 @@ class Seat:
             self._ask, self._asked_at = Ask(Ballot(newest + 1, self.me.slot)), self._now
 
     def _want(self, base: Epoch, waited: float, start: int = 0) -> tuple[Epoch | None, str]:
-        return decide(base, self.me, self._here.sees, {**self._seen(), self.me: self.words[self.me]}, waited, start)
+        return decide(base, self.me, self._here.sees, {**self.seen(), self.me: self.words[self.me]}, waited, start)
 
     def _give_up(self) -> None:
         self._ask, self._retry_at = None, self._now + RETRY_S * (1 + self.me.slot % 8 / 8)

@@ -124,6 +124,8 @@ class Word:
     ask: Ask | None = None
     change: tuple[tuple[str, int], ...] = ()
     """What is to become of options of the job, by name, and is not so in `epoch`."""
+    damped: frozenset[Member] = frozenset()
+    """Hosts that it sees and does not want in yet, because they flap."""
 
     def same_as(self, other: Word) -> bool:
         """Whether the other one tells nothing new. That ops go on is not news."""
@@ -178,6 +180,7 @@ def decide(
     """
     live = [m for m in base.members if m == me or m in sees]
     views = {m: sees if m == me else words[m].sees for m in live if m == me or m in words}
+    damped = {m: words[m].damped for m in live if m in words}
     lives = {m.slot: m for m in sorted({*sees, me})}
 
     def gone(m: Member) -> bool:
@@ -187,15 +190,15 @@ def decide(
         reborn = m.slot in lives and lives[m.slot].life != m.life
         return reborn or len(blind) == len(views) or (waited >= PATIENCE_S and quorum(base, blind))
 
-    def seen_by_most(m: Member) -> bool:
-        return m in sees and quorum(base, (x for x, view in views.items() if m in view))
+    def welcome(m: Member) -> bool:
+        return m in sees and quorum(base, (x for x, v in views.items() if m in v and m not in damped.get(x, ())))
 
     out = [m for m in base.members if gone(m)]
     leave = [m for m in live if m in words and words[m].leaving]
     stay = [m for m in base.members if m not in out and m not in leave]
     taken = {m.slot for m in stay}
     guests = (m for m in sorted(words) if m not in base.members and m.slot not in taken and wants_in(m, words[m]))
-    come = [m for m in guests if seen_by_most(m)]
+    come = [m for m in guests if welcome(m)]
     apart = [m for m in words if m != me and m in sees and _went_apart(base, m, words[m].epoch, waited)]
     members = (*stay, *come)
     if not stay:

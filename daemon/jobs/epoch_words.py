@@ -31,6 +31,7 @@ def to_proto(word: Word) -> peer_pb2.EpochWord:
         leaving=word.leaving,
         wishes=word.wishes,
         hold=word.hold,
+        damped=[_member(m) for m in sorted(word.damped)],
     )
     for name, value in word.change:
         setattr(told.change, name, value)
@@ -88,6 +89,7 @@ def from_proto(told: peer_pb2.EpochWord, hosts: int, began: Options, fit: Callab
         hold=whole("hold", told.hold, 0, OP_SEQ_MAX),
         accepted=accepted,
         ask=ask,
+        damped=frozenset(_members_of("damped", told.damped, hosts)),
     )
 
 

@@ -18,7 +18,16 @@ EVENT_BYTES = 250  # of an event besides its texts: its object and its numbers
 AT_ONCE, SECONDS_EACH = 64, 2.0
 # Counted from 0 on, so that Prometheus sees the first one of a kind that somebody is to be told of.
 COUNTED_FROM_0 = (
-    *("daemon_stopping", "desync", "history_lost", "host_goes", "host_gone", "ops_not_complete", "progress_stalled"),
+    *(
+        "daemon_stopping",
+        "desync",
+        "history_lost",
+        "host_flaps",
+        "host_goes",
+        "host_gone",
+        "ops_not_complete",
+        "progress_stalled",
+    ),
     *("protocol_violated", "rank_died", "replicas_differ", "udp_blocked"),
 )
 LEVELS = ("info", "warning", "error")

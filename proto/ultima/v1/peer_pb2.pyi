@@ -634,6 +634,7 @@ class EpochWord(google.protobuf.message.Message):
     ASK_FIELD_NUMBER: builtins.int
     ASK_AGAIN_FIELD_NUMBER: builtins.int
     CHANGE_FIELD_NUMBER: builtins.int
+    DAMPED_FIELD_NUMBER: builtins.int
     serial: builtins.int
     """Counts the words of one life of a host."""
     next_op_seq: builtins.int
@@ -674,6 +675,10 @@ class EpochWord(google.protobuf.message.Message):
     def change(self) -> ultima.v1.types_pb2.JobOptions:
         """What is to change of the options of the job, as somebody asked the sender."""
 
+    @property
+    def damped(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___EpochMember]:
+        """Hosts that it sees and does not want in yet, because they go and come back again and again."""
+
     def __init__(
         self,
         *,
@@ -693,10 +698,11 @@ class EpochWord(google.protobuf.message.Message):
         ask: Global___Epoch | None = ...,
         ask_again: builtins.bool = ...,
         change: ultima.v1.types_pb2.JobOptions | None = ...,
+        damped: collections.abc.Iterable[Global___EpochMember] | None = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["accepted", b"accepted", "accepted_ballot", b"accepted_ballot", "ask", b"ask", "ask_ballot", b"ask_ballot", "change", b"change", "epoch", b"epoch", "promised", b"promised"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["accepted", b"accepted", "accepted_ballot", b"accepted_ballot", "ask", b"ask", "ask_again", b"ask_again", "ask_ballot", b"ask_ballot", "change", b"change", "epoch", b"epoch", "hold", b"hold", "leaving", b"leaving", "newest", b"newest", "next_op_seq", b"next_op_seq", "opened", b"opened", "promised", b"promised", "sees", b"sees", "serial", b"serial", "wishes", b"wishes"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["accepted", b"accepted", "accepted_ballot", b"accepted_ballot", "ask", b"ask", "ask_again", b"ask_again", "ask_ballot", b"ask_ballot", "change", b"change", "damped", b"damped", "epoch", b"epoch", "hold", b"hold", "leaving", b"leaving", "newest", b"newest", "next_op_seq", b"next_op_seq", "opened", b"opened", "promised", b"promised", "sees", b"sees", "serial", b"serial", "wishes", b"wishes"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___EpochWord: typing_extensions.TypeAlias = EpochWord

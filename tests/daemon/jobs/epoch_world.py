@@ -36,8 +36,9 @@ OP_S = 0.02
 AHEAD = 4  # ops that a host opens before the slowest one has
 WAIT_S = 0.1  # for the slowest, at most
 STEADY_S = 0.25  # for which a host must have been seen, before it may not be put out
-QUIET_S = 5.0  # without a fault, within which all must agree again
+QUIET_S = 5.0  # without a fault, within which all must agree again, beside the time that hosts must stand which flap
 MARGIN_OPS = 1
+STAND_S = 60.0  # more than any host must stand that flaps
 
 
 class Host:
@@ -93,7 +94,7 @@ class Host:
             world.tell(self, word)
         if self.seat.wake < self.wake or self.wake <= world.now:
             self.wake = self.seat.wake
-            if self.wake < world.end:
+            if self.wake < world.end + STAND_S:
                 world.later(self.wake - world.now, "wake", self)
 
     def _took(self, epoch: Epoch | None) -> None:
@@ -216,8 +217,7 @@ class World:
 
     def tell(self, host: Host, word: Word) -> None:
         """A host has something new to tell all others."""
-        others = [m for m in self.hosts if m != host.me]
-        ask = word.ask
+        others, ask = [m for m in self.hosts if m != host.me], word.ask
         dies = ask is not None and ask.child is not None and self.now < self.last_fault and self.rng.random() < 0.2
         for m in others:
             if not dies or self.rng.random() < 0.5:
@@ -257,8 +257,7 @@ class World:
 
     def stream(self, a: Member, b: Member) -> None:
         """Whether a stream from b to a stands by now."""
-        host = self.hosts.get(a)
-        if host is None:
+        if (host := self.hosts.get(a)) is None:
             return
         up = b in self.hosts and self.talks(a, b)
         if up != (b in host.streams):
@@ -371,8 +370,7 @@ class World:
         """Whether a host can be told anything: of those that are in its epoch, or in any, nobody else is there."""
         if self.liar is None:
             return False
-        fellows = host.sees if before is None else host.sees.intersection(before.members)
-        return not fellows - {self.liar.me}
+        return not (host.sees if before is None else host.sees.intersection(before.members)) - {self.liar.me}
 
     def _check_put_out(self, host: Host, base: Epoch, epoch: Epoch) -> None:
         for m in base.members:
@@ -414,10 +412,13 @@ class World:
         elif live and {*live[0].epoch.owners} != {*self.hosts}:  # type: ignore[union-attr]
             self.bad(None, "not all own a shard in the end")
 
+    def longest_stand(self) -> float:
+        return max((a.must_stand for h in self.hosts.values() for a in h.seat.flaps.accounts.values()), default=0.0)
+
     def run(self) -> World:
         while self.queue:
             self.now, _, what, about = heapq.heappop(self.queue)
-            if self.now > self.end:
+            if self.now > self.end and self.now > self.end + self.longest_stand():
                 break
             if what == "word":
                 sender, to, word = about

@@ -24,7 +24,7 @@ EPOCH = Epoch(
 WORD = Word(
     9, EPOCH, 13, frozenset((A, C)), 3, False, True, (1, 2, 3, 4), Ballot(4, 1), 15,
     (Ballot(3, 0), replace(EPOCH, number=4)), Ask(Ballot(4, 1), replace(EPOCH, number=5), True),
-    (("t_b_ns", 7), ("policy", 3)),
+    (("t_b_ns", 7), ("policy", 3)), frozenset((C,)),
 )  # fmt: skip
 
 
@@ -77,6 +77,7 @@ def test_words__with_options_that_the_job_cannot_have_are_refused(place: str) ->
         ("epoch.options", [1], "options: 1 values: allowed: 4"),
         ("wishes", [0, 0, 0, 2**16], "wishes = 65536: allowed: 0 to 65535"),
         ("sees", [peer_pb2.EpochMember(slot=-1)], "sees.slot = -1: allowed: 0 to 2"),
+        ("damped", [peer_pb2.EpochMember(slot=3)], "damped.slot = 3: allowed: 0 to 2"),
         ("ask_ballot.slot", 64, "slot = 64: allowed: 0 to 2"),
         ("epoch.line", [peer_pb2.EpochFork(weight=1)] * 65, "line: 65 forks: allowed: up to 64"),
     ],
@@ -146,6 +147,25 @@ async def test_a_host_that_comes_back__is_a_member_and_an_owner_once_it_has_open
     await eventually(lambda: all(epochs(daemon)[-1].owners == 0b111 for daemon in everybody), "it owns a shard again")
     assert len({epochs(daemon)[-1].id for daemon in everybody}) == 1
     assert "host 2 owns a shard" in views(three[0])[-1]
+
+
+async def test_a_host_that_flaps__comes_in_when_it_has_stood_for_a_while(house: House, three: list[Daemon]) -> None:
+    back, number = three.pop(), 0
+    name, port = back.config.runtime_dir.name, str(back.grpc_port)
+    rooms = [room for daemon in three for room in daemon.jobs.fellows.council._rooms.values()]
+    for _ in range(2):
+        await house.stop(back)
+        await eventually(lambda: all(len(room.epoch.members) == 2 for room in rooms), "a view without it")
+        back = await house.daemon(name, port=port, lanes=2)
+        joined = await (await house.trainer(back)).join(2, 3, rendezvous=rendezvous(three[0]))
+        assert epochs(back)[-1].members == 0b111, "it is in as soon as it has joined"
+        assert epochs(back)[-1].number > number and joined.next_op_seq >= 2 * epochs(back)[-1].start
+        number = epochs(back)[-1].number
+    account = rooms[0].seat.flaps.accounts[2]
+    assert account.departures == 2 and account.must_stand > 0
+    flapped = [event for event in three[0].jobs.recorder.events.after(0) if event.kind == "host_flaps"]
+    assert [event.host for event in flapped] == [f"127.0.0.1:{port}"], "the second time, and not the first"
+    assert "host 2 of job job flaps: it went 2 times" in flapped[0].text
 
 
 async def test_a_wish__of_one_host_becomes_the_option_of_all(
