@@ -111,15 +111,15 @@ def sentence(unheard: Collection[Unheard], hosts: Sequence[Host]) -> str:
     for sender, receiver in pairs[:PAIRS_TOLD]:
         listed = ports_of([each for each in unheard if (each.from_host, each.to_host) == (sender, receiver)], hosts)
         told.append(
-            f"from host {sender} ({hosts[sender].address}) to host {receiver} ({hosts[receiver].address}), "
-            f"port{'s' * (len(listed) > 1)} {numbers(listed)}"
+            f"from host {sender} ({hosts[sender].place}) to host {receiver} ({hosts[receiver].place}), "
+            f"UDP port{'s' * (len(listed) > 1)} {numbers(listed)}"
         )
     more = f", and {len(pairs) - PAIRS_TOLD} other pairs of hosts" if len(pairs) > PAIRS_TOLD else ""
     blamed = " and ".join(f"host {host}" for host in sorted(to_blame(unheard)))
-    address = hosts[pairs[0][1]].address
+    peer = hosts[pairs[0][1]].place
     return (
         f"UDP does not get through {'; nor '.join(told)}{more}; TCP does. Open these UDP ports in the firewall of "
-        f"{blamed}, and between the hosts; `ultima doctor --peer {address}` tries them"
+        f"{blamed}, and between the hosts; `ultima doctor --peer {peer}` tries them"
     )
 
 

@@ -109,11 +109,12 @@ def hosts(count: int) -> list[Host]:
 def test_sentence__names_hosts_ports_and_what_to_do() -> None:
     both = [Unheard(0, 1, lane, feedback) for lane in (0, 1) for feedback in (False, True)]
     assert sentence(both, hosts(2)) == (
-        "UDP does not get through from host 0 (10.0.0.1) to host 1 (10.0.0.2), ports 29521-29524; TCP does. Open these "
-        "UDP ports in the firewall of host 1, and between the hosts; `ultima doctor --peer 10.0.0.2` tries them"
+        "UDP does not get through from host 0 (10.0.0.1:29520) to host 1 (10.0.0.2:29520), UDP ports 29521-29524; "
+        "TCP does. Open these UDP ports in the firewall of host 1, and between the hosts; "
+        "`ultima doctor --peer 10.0.0.2:29520` tries them"
     )
     many = [Unheard(a, 4, 0, False) for a in range(4)]
-    assert "port 29521" in sentence(many, hosts(5)) and ", and 1 other pairs of hosts" in sentence(many, hosts(5))
+    assert "UDP port 29521" in sentence(many, hosts(5)) and ", and 1 other pairs of hosts" in sentence(many, hosts(5))
 
 
 def test_believed__only_what_a_host_may_say_of_itself() -> None:
