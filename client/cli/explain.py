@@ -27,6 +27,7 @@ def explain(
     from ultima.admin.flight import op_facts
     from ultima.admin.sentences import explain as lines_of
     from ultima.base.errors import InvalidArgument
+    from ultima.cli.job_view import outside_lines
     from ultima.cli.past_op import pick, receipt_or_lines
 
     if op is not None and (last or op < 0):
@@ -50,7 +51,7 @@ def explain(
         print_json(to_dict(answer, receipt, hosts, here))
         return
     say(f"Job {answer.job}" + ("" if answer.running else ", which has ended"))
-    for line in lines_of(receipt, hosts, here):
+    for line in [*lines_of(receipt, hosts, here), *outside_lines(answer)]:
         say(line)
 
 
@@ -66,7 +67,8 @@ def decoded(answer: admin_pb2.GetReceiptsResponse) -> tuple[Receipt, list[Host],
     (raw,) = answer.receipts
     here = raw.self
     mine = hosts[here].ranks if here < len(hosts) else ()
-    return decode_receipt(raw, hosts, mine[0] if mine else -1, answer.world_size), hosts, here
+    world_size = 0 if answer.elastic else answer.world_size  # where hosts come and go the view says it
+    return decode_receipt(raw, hosts, mine[0] if mine else -1, world_size), hosts, here
 
 
 def _whole(answer: admin_pb2.GetReceiptsResponse) -> bool:
@@ -80,10 +82,13 @@ def _whole(answer: admin_pb2.GetReceiptsResponse) -> bool:
 
 
 def to_dict(answer: admin_pb2.GetReceiptsResponse, receipt: Receipt, hosts: list[Host], here: int) -> dict[str, Any]:
+    from ultima.cli.job_view import view_facts
+
     return {
         "job": answer.job,
         "running": answer.running,
         "host": here,
         "hosts": [{"index": host.index, "address": host.address, "ranks": list(host.ranks)} for host in hosts],
         "receipt": receipt.as_dict(),
+        "view": view_facts(answer),
     }

@@ -12,7 +12,10 @@ from ultima.cli.width import wrapped
 if TYPE_CHECKING:
     from ultima.v1 import admin_pb2
 
-JOB_HEAD = f"{'JOB':<24} {'STATE':<7} {'RANKS':>5} {'HOSTS':>5} {'OPS':>9} {'WHOLE':>6} {'P50 ms':>8} {'P99 ms':>8}"
+JOB_HEAD = (
+    f"{'JOB':<21} {'STATE':<7} {'VIEW':>4} {'RANKS':>5} {'HOSTS':>5} {'OPS':>8} {'WHOLE':>6} {'P50 ms':>8} "
+    f"{'P99 ms':>7}"
+)
 PEER_HEAD = f"{'PEER':<24} {'STATE':<10} {'JOBS':>4} {'RTT us':>8} {'SENT':>10} {'HEARD':>10} {'LOST':>8}"
 
 
@@ -40,6 +43,7 @@ def peers(job: OfJob = "", as_json: AsJson = False, socket: Socket = None) -> No
 
 def job_facts(job: admin_pb2.JobStatus) -> dict[str, Any]:
     """One job in JSON's types. A job that forms says whom it waits for, as far as the daemon knows."""
+    from ultima.cli.job_view import view_facts
     from ultima.v1 import types_pb2
 
     up = sum(host.state == types_pb2.HOST_STATE_UP for host in job.hosts)
@@ -59,6 +63,7 @@ def job_facts(job: admin_pb2.JobStatus) -> dict[str, Any]:
         "op_p50_us": job.op_p50_us,
         "op_p99_us": job.op_p99_us,
         "straggler_rank": job.straggler_rank if job.straggler_rank >= 0 else None,
+        "view": view_facts(job),
     }
 
 
@@ -90,14 +95,18 @@ def job_lines(found: Sequence[dict[str, Any]]) -> list[str]:
     for job in found:
         ops = sum(job["ops"].values())
         whole = f"{100 * job['ops']['complete'] / ops:.1f}%" if ops else "-"
-        times = f"{job['op_p50_us'] / 1e3:8.2f} {job['op_p99_us'] / 1e3:8.2f}"
+        times = f"{job['op_p50_us'] / 1e3:8.2f} {job['op_p99_us'] / 1e3:7.2f}"
+        view = "-" if job["view"] is None else str(job["view"]["number"])
         hosts = f"{job['hosts_up']}/{job['hosts']}"
-        name = clip(job["job"], 24)
-        lines.append(f"{name:<24} {job['state']:<7} {job['world_size']:5} {hosts:>5} {ops:9} {whole:>6} {times}")
+        name, ranks = clip(job["job"], 21), job["world_size"]
+        lines.append(f"{name:<21} {job['state']:<7} {view:>4} {ranks:5} {hosts:>5} {ops:8} {whole:>6} {times}")
         if job["waiting_for"]:
             lines += wrapped(job["waiting_for"], rest="  ", first="  ")
         for ailment in job["ailments"]:
             lines += wrapped(ailment["text"], rest="  ", first="  ")
+        for each in job["view"]["outside"] if job["view"] else ():
+            text = f"not in the view: host {each['host']} ({each['place']}): {each['reason']}: {each['text']}"
+            lines += wrapped(text, rest="  ", first="  ")
     return lines
 
 

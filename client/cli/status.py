@@ -10,6 +10,7 @@ import typer
 
 from ultima.cli import partial_status
 from ultima.cli.common import AsJson, Socket, print_json, say, socket_named
+from ultima.cli.job_view import outside_lines
 from ultima.cli.width import columns, wrapped
 
 if TYPE_CHECKING:
@@ -158,6 +159,7 @@ def job_lines(job: admin_pb2.JobStatus) -> list[str]:
         f"job {job.job}: {ranks}, next op {job.next_op_seq}, host {job.host_index} here",
         f"  ops {', '.join(counts)}; missing {size(job.missing_bytes)}; {times}",
         *(f"  {ailment.name}: {ailment.text}" for ailment in job.ailments),
+        *(f"  {line}" for line in outside_lines(job)),
         *_late_lines(job),
     ]
 

@@ -111,6 +111,8 @@ class Following:
         self._follow = follow
         self._notes: list[str] = []
         """From the daemon, for people, until somebody without a lock can tell them."""
+        self._view: View | None = None
+        """The newest of them."""
         self._views: list[View] = []
         """Of a job whose hosts come and go, until somebody takes them."""
         self.state_wanted = False
@@ -134,7 +136,7 @@ class Following:
         """Whether the daemon's end of the life line is closed; what came before is kept."""
         heard = hear(self._attachment.lifeline)
         self._notes += heard.notes
-        self._views += [view for told in heard.views if (view := view_of(told, self._attachment.rank)) is not None]
+        self._see([view for told in heard.views if (view := view_of(told, self._attachment.rank)) is not None])
         self.state_wanted = self.state_wanted if heard.state_wanted is None else heard.state_wanted
         self._back_within_s = heard.back_within_s or self._back_within_s
         return heard.ended
@@ -148,6 +150,17 @@ class Following:
     def calls_next(self) -> int:
         """The number of the op that this rank calls next."""
         return self._next_seq - self._behind
+    def _see(self, views: list[View]) -> None:
+        self._views += views
+        self._view = views[-1] if views else self._view
+
+    def _present(self) -> tuple[Host, ...]:
+        """The hosts that an op is to have, as far as this rank was told: not the free seats of a job whose hosts come
+        and go, nor hosts that are out of its view."""
+        if self._view is None:
+            return self.hosts
+        ranks = {self.rank, *self._view.ranks}
+        return tuple(host for host in self.hosts if ranks.intersection(host.ranks))
 
     def take_views(self) -> list[View]:
         """Of a job whose hosts come and go: the views that nobody has taken yet, the oldest first."""
@@ -190,7 +203,7 @@ class Following:
         ops = [op for op in flying.values() if not op.abandoned]
         if not any(op.spoilt for op in ops):
             until_ns = time.monotonic_ns() + int(self._back_within_s * 1e9)
-            self.away = Away(until_ns, ops, next_seq, self.hosts, self.rank)
+            self.away = Away(until_ns, ops, next_seq, self._present(), self.rank)
             for op in ops:
                 del flying[op.seq]
 

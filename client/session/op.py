@@ -330,8 +330,7 @@ class Op:
 
     def go_alone(self, hosts: tuple[Host, ...], rank: int, daemons: tuple[int, ...]) -> None:
         """Ends it with own values, which `copy_out` brings into the caller's array: the daemon has not answered. It may
-        still do the op, so that the other ranks have this rank's values in their results. `daemons`: its ranks.
-        """
+        still do the op, so that the others have this rank's values in their results. `daemons`: its ranks."""
         self.abandoned = True
         self.receipt = self._receipt_alone(hosts, rank, StageEnd.DEADLINE, daemons)
         self.state = OpState.ENDED
@@ -370,6 +369,7 @@ class Op:
             nonfinite=0,
             drops_host=0,
             trouble=Trouble.DAEMON if culprit else Trouble.NONE,
+            members=tuple(sorted(each for host in hosts for each in host.ranks)),
             submitted_ns=self.submitted_ns,
             ended_ns=now,
             portions=self.portions,

@@ -59,7 +59,7 @@ class Session(Following):
         self.hosts = attachment.hosts
         self.host_index = attachment.host_index
         self.rank = attachment.rank
-        self._views += [] if attachment.view is None else [attachment.view]
+        self._see([] if attachment.view is None else [attachment.view])
         self.bucket_bytes_max = attachment.bucket_bytes_max
         self.state = SessionState.OPEN
         self._end = ("hangup", "")
@@ -142,7 +142,7 @@ class Session(Following):
             op.portions = self._rings.portions_of(op)
             following = op.take_number(self._next_seq - self._behind)
             if self._behind:
-                op.answer_alone(op.seq, self.hosts, self.rank)
+                op.answer_alone(op.seq, self._present(), self.rank)
                 self._behind = max(0, self._next_seq - following)
                 return
             if not self._rings.have_room(op):
@@ -255,7 +255,7 @@ class Session(Following):
         if self._silence.lasts(op) or not op.may_be_alone or not op.is_apart:
             self._abandon(op, self._silence.lost(op))
         else:
-            op.go_alone(self.hosts, self.rank, self.hosts[self.host_index].ranks)
+            op.go_alone(self._present(), self.rank, self.hosts[self.host_index].ranks)
             self._notes += self._silence.alone(op)
             self._changed.notify_all()
 

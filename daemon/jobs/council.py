@@ -26,7 +26,7 @@ from ultima.daemon.hosts.peers import Peers
 from ultima.daemon.jobs import epoch_words
 from ultima.daemon.jobs.decree import Here, Seat
 from ultima.daemon.jobs.epoch import Epoch, Member, Word
-from ultima.daemon.jobs.job import Job, View
+from ultima.daemon.jobs.job import Job, Standing, View
 from ultima.daemon.jobs.link import Link
 from ultima.daemon.jobs.returning import Note
 from ultima.daemon.jobs.watchers import Watchers
@@ -165,7 +165,7 @@ class Council:
         room = self._rooms.pop(job, None)
         if room is not None and room.timer is not None:
             room.timer.cancel()
-        job.word = None
+        job.word = job.standing = None
 
     async def admitted(self, job: Job, deadline: float) -> None:
         """Returns when a host that comes back to a job is a member again, or nobody takes it in."""
@@ -248,6 +248,7 @@ class Council:
             if room.seat.epoch is not room.epoch:
                 self._took(room)
             self._tell_who_flaps(room)
+            self._tell_who_is_in(room)
             if room.seat.hold != room.hold:
                 room.hold = room.seat.hold
                 word = self._hold_back(room, now) or word
@@ -268,6 +269,21 @@ class Council:
             self.note("host_flaps", text, job.name, "warning", host=str(room.places[m.slot]))
             log.warning("host flaps job=%s host=%d text=%s", job.name, m.slot, text)
         room.damped = damped
+
+    def _tell_who_is_in(self, room: _Room) -> None:
+        """Brings what status says up to date."""
+        seat, epoch = room.seat, room.epoch
+        if epoch is None:
+            room.job.standing = None
+            return
+        room.job.standing = Standing(
+            epoch.number,
+            epoch.start,
+            seat.why or (BEGAN if epoch.number <= 1 else CAME),
+            frozenset(m.slot for m in epoch.members),
+            frozenset(m.slot for m, word in seat.words.items() if word.leaving),
+            {m.slot: seat.flaps.told(m.slot) for m in seat.damped},
+        )
 
     def _hold_back(self, room: _Room, now: float) -> Word | None:
         """Has ops held back before that is told; the word that tells it, if it is another op from which it can be."""

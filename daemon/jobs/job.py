@@ -62,6 +62,20 @@ class View(NamedTuple):
     why: str
 
 
+class Standing(NamedTuple):
+    """Which hosts are in the ops of a job by the agreement on epochs, and what is known of those that are not."""
+
+    number: int
+    start: int
+    why: str
+    slots: frozenset[int]
+    """Indices of the hosts that are in."""
+    left: frozenset[int]
+    """Of those that said that they leave."""
+    flaps: dict[int, str]
+    """Why a host that is there is not taken in yet, because it goes and comes back again and again."""
+
+
 @dataclass(frozen=True, slots=True)
 class Joined:
     """What a trainer gets to know when it is in."""
@@ -146,6 +160,8 @@ class Job:
     """What this host has to say for the agreement on epochs."""
     state_word: types_pb2.StateWord = field(default_factory=types_pb2.StateWord)
     """What the rank here says of the state that it gives or takes."""
+    standing: Standing | None = None
+    """What holds by the agreement on epochs; None if this host was told nothing."""
     waiting_for: str = ""
     """Whom it waits for while it forms, in words."""
     began: float = field(default_factory=time.monotonic)

@@ -94,7 +94,7 @@ class JobTable:
     def record(self, job: Job) -> admin_pb2.GetReceiptsResponse:
         """What the engine remembers of a job's ops."""
         world_size = job.membership.world_size if job.membership else 0
-        return self.recorder.recorded(job.name, job.number, world_size, job.hosts())
+        return self.recorder.recorded(job.name, job.number, world_size, job.hosts(), job.elastic is not None)
 
     def next_op_seq(self, job: Job) -> int:
         """The number that follows the newest op seen here or heard of."""

@@ -134,7 +134,7 @@ class Recorder:
     # ---- receipts that the engine keeps ----
 
     def recorded(
-        self, name: str, number: int, world_size: int, hosts: list[tuple[Host, State]]
+        self, name: str, number: int, world_size: int, hosts: list[tuple[Host, State]], elastic: bool = False
     ) -> admin_pb2.GetReceiptsResponse:
         """All that the engine has kept of a running job, newest first."""
         return admin_pb2.GetReceiptsResponse(
@@ -143,6 +143,7 @@ class Recorder:
             running=True,
             hosts=[host.to_proto(state) for host, state in hosts],
             receipts=sorted(self._engine.receipts(number), key=lambda receipt: -receipt.op_seq),
+            elastic=elastic,
         )
 
     def job_ends(self, record: admin_pb2.GetReceiptsResponse, uid: int) -> None:

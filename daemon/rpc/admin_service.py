@@ -14,6 +14,7 @@ from ultima.daemon.engine.engine import NEVER, Status
 from ultima.daemon.engine.host_engine import HostEngine, HostSnapshot
 from ultima.daemon.hosts.host import Host, State
 from ultima.daemon.jobs.job import Job
+from ultima.daemon.jobs.outside import job_view
 from ultima.daemon.jobs.table import JobTable
 from ultima.daemon.jobs.tuning import Tuning
 from ultima.daemon.observe.keeper import Keeper
@@ -156,6 +157,8 @@ class AdminService(OperatorCalls):
         running.sort(key=lambda job: not job.secret)  # of two of one name this one has been shown to be its users'
         record = self._jobs.record(running[0]) if running else self._jobs.recorder.ended(name, uid)
         if record is not None:
+            if running and (view := job_view(running[0])) is not None:
+                record.view.CopyFrom(view)
             return record
         owners = [job.uid for job in named] or self._jobs.recorder.owners(name)
         if name and owners:
@@ -191,6 +194,7 @@ def job_status(job: Job, engine: HostEngine, now: HostSnapshot) -> admin_pb2.Job
         late_host=NOBODY,
         ailments=[job.ailment] if job.ailment else [],
         waiting_for="" if job.ready else job.waiting_for,
+        view=job_view(job),
         world_size_asked=0 if membership else next((j.spec.world_size for j in job.joining.values()), 0),
     )
     if job.partial is not None:

@@ -14,7 +14,8 @@ from tests.e2e.elastic import check, enter, enter_all, summed, whole_soon
 from tests.e2e.hosts import Hosts, everywhere, new_job_name
 from tests.e2e.test_secure import secure_hosts
 from ultima import Status
-from ultima.admin.calls import get_status
+from ultima.admin.calls import get_receipts, get_status
+from ultima.cli.explain import decoded
 
 
 @pytest.mark.check
@@ -166,9 +167,18 @@ def test_elastic__what_needs_every_host_is_refused(four: Hosts) -> None:
 
 def test_elastic__changes_tell_who_came_and_left(four: Hosts) -> None:
     name = new_job_name()
-    jobs = enter_all({0: four[0], 1: four[1]}, four[0], name, most=2)
+    jobs = enter_all({0: four[0], 1: four[1]}, four[0], name, most=4)
     with jobs[0] as job:
         whole_soon(jobs)
+        calls = (summed({0: job}, deadline="300ms")[0][0] for _ in range(20))  # the other one may be an op ahead
+        alone = next(receipt for receipt in calls if receipt.status is not Status.COMPLETE)
+        answer = get_receipts(four[0].socket, name, alone.op_seq)
+        receipt, _, _ = decoded(answer)
+        assert answer.world_size == 4 and receipt.world_size == 2
+        assert receipt.missing_ranks == alone.missing_ranks == (jobs[1].rank,), "no free seat is missing"
+        assert list(answer.view.hosts) == sorted(each.rank for each in jobs.values()) and not answer.view.outside
+        session = job._connection.session
+        assert [host.index for host in session._present()] == list(answer.view.hosts), "of what it makes receipts alone"
         changes = job.changes(timeout="10s")
         told = []
 
@@ -179,4 +189,6 @@ def test_elastic__changes_tell_who_came_and_left(four: Hosts) -> None:
                 jobs[1].leave()
 
         assert everywhere(["reader", "leaver"], play) == [None, None]
+        (outside,) = get_receipts(four[0].socket, name, None).view.outside
+        assert (outside.host, outside.reason) == (jobs[1].rank, "left")
         assert told[0].left == (jobs[1].rank,) and not told[0].came and "leaves" in told[0].why, told

@@ -327,10 +327,14 @@ class GetReceiptsResponse(google.protobuf.message.Message):
     RUNNING_FIELD_NUMBER: builtins.int
     HOSTS_FIELD_NUMBER: builtins.int
     RECEIPTS_FIELD_NUMBER: builtins.int
+    ELASTIC_FIELD_NUMBER: builtins.int
+    VIEW_FIELD_NUMBER: builtins.int
     job: builtins.str
     world_size: builtins.int
     running: builtins.bool
     """False for a job that has ended."""
+    elastic: builtins.bool
+    """Its hosts come and go: world_size is the number of its seats, and an op has the ranks of its view."""
     @property
     def hosts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[ultima.v1.types_pb2.Host]:
         """By index; the state is the present one, or that at the end of the job."""
@@ -338,6 +342,10 @@ class GetReceiptsResponse(google.protobuf.message.Message):
     @property
     def receipts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[ultima.v1.records_pb2.OpReceipt]:
         """Always one."""
+
+    @property
+    def view(self) -> ultima.v1.types_pb2.JobView:
+        """The present one, or that at the end of the job."""
 
     def __init__(
         self,
@@ -347,8 +355,12 @@ class GetReceiptsResponse(google.protobuf.message.Message):
         running: builtins.bool = ...,
         hosts: collections.abc.Iterable[ultima.v1.types_pb2.Host] | None = ...,
         receipts: collections.abc.Iterable[ultima.v1.records_pb2.OpReceipt] | None = ...,
+        elastic: builtins.bool = ...,
+        view: ultima.v1.types_pb2.JobView | None = ...,
     ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["hosts", b"hosts", "job", b"job", "receipts", b"receipts", "running", b"running", "world_size", b"world_size"]
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["view", b"view"]
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["elastic", b"elastic", "hosts", b"hosts", "job", b"job", "receipts", b"receipts", "running", b"running", "view", b"view", "world_size", b"world_size"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___GetReceiptsResponse: typing_extensions.TypeAlias = GetReceiptsResponse
@@ -497,6 +509,7 @@ class JobStatus(google.protobuf.message.Message):
     LATE_OF_US_FIELD_NUMBER: builtins.int
     CODED_FIELD_NUMBER: builtins.int
     OPTIONS_FROM_OP_SEQ_FIELD_NUMBER: builtins.int
+    VIEW_FIELD_NUMBER: builtins.int
     job: builtins.str
     generation: builtins.int
     world_size: builtins.int
@@ -562,6 +575,10 @@ class JobStatus(google.protobuf.message.Message):
     def coded(self) -> ultima.v1.partial_pb2.CodedStatus:
         """Of coded jobs alone."""
 
+    @property
+    def view(self) -> ultima.v1.types_pb2.JobView:
+        """None while the job forms, or nobody has told this host what holds."""
+
     def __init__(
         self,
         *,
@@ -598,10 +615,11 @@ class JobStatus(google.protobuf.message.Message):
         late_of_us: builtins.int = ...,
         coded: ultima.v1.partial_pb2.CodedStatus | None = ...,
         options_from_op_seq: builtins.int = ...,
+        view: ultima.v1.types_pb2.JobView | None = ...,
     ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["coded", b"coded", "options", b"options", "probes", b"probes"]
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["coded", b"coded", "options", b"options", "probes", b"probes", "view", b"view"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["ailments", b"ailments", "bucket_bytes_max", b"bucket_bytes_max", "coded", b"coded", "controller_host", b"controller_host", "generation", b"generation", "host_index", b"host_index", "hosts", b"hosts", "included_mean", b"included_mean", "job", b"job", "lanes", b"lanes", "last_diverged_op_seq", b"last_diverged_op_seq", "late_host", b"late_host", "late_of_us", b"late_of_us", "late_us", b"late_us", "missing_bytes", b"missing_bytes", "next_op_seq", b"next_op_seq", "op_p50_us", b"op_p50_us", "op_p99_us", b"op_p99_us", "ops_complete_count", b"ops_complete_count", "ops_diverged_count", b"ops_diverged_count", "ops_failed_count", b"ops_failed_count", "ops_insufficient_count", b"ops_insufficient_count", "ops_partial_count", b"ops_partial_count", "options", b"options", "options_from_op_seq", b"options_from_op_seq", "partial_ops", b"partial_ops", "probes", b"probes", "ranks", b"ranks", "straggler_rank", b"straggler_rank", "waited_p50_us", b"waited_p50_us", "waiting_for", b"waiting_for", "world_size", b"world_size", "world_size_asked", b"world_size_asked"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["ailments", b"ailments", "bucket_bytes_max", b"bucket_bytes_max", "coded", b"coded", "controller_host", b"controller_host", "generation", b"generation", "host_index", b"host_index", "hosts", b"hosts", "included_mean", b"included_mean", "job", b"job", "lanes", b"lanes", "last_diverged_op_seq", b"last_diverged_op_seq", "late_host", b"late_host", "late_of_us", b"late_of_us", "late_us", b"late_us", "missing_bytes", b"missing_bytes", "next_op_seq", b"next_op_seq", "op_p50_us", b"op_p50_us", "op_p99_us", b"op_p99_us", "ops_complete_count", b"ops_complete_count", "ops_diverged_count", b"ops_diverged_count", "ops_failed_count", b"ops_failed_count", "ops_insufficient_count", b"ops_insufficient_count", "ops_partial_count", b"ops_partial_count", "options", b"options", "options_from_op_seq", b"options_from_op_seq", "partial_ops", b"partial_ops", "probes", b"probes", "ranks", b"ranks", "straggler_rank", b"straggler_rank", "view", b"view", "waited_p50_us", b"waited_p50_us", "waiting_for", b"waiting_for", "world_size", b"world_size", "world_size_asked", b"world_size_asked"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___JobStatus: typing_extensions.TypeAlias = JobStatus

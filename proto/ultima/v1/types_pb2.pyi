@@ -679,3 +679,69 @@ class StateWord(google.protobuf.message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___StateWord: typing_extensions.TypeAlias = StateWord
+
+@typing.final
+class JobView(google.protobuf.message.Message):
+    """Which hosts are in the ops of a job, as far as this daemon knows."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: builtins.int
+    FROM_OP_SEQ_FIELD_NUMBER: builtins.int
+    WHY_FIELD_NUMBER: builtins.int
+    HOSTS_FIELD_NUMBER: builtins.int
+    OUTSIDE_FIELD_NUMBER: builtins.int
+    number: builtins.int
+    from_op_seq: builtins.int
+    """The op from which it holds."""
+    why: builtins.str
+    """Why it came about, in words."""
+    @property
+    def hosts(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """Indices of the hosts that are in it."""
+
+    @property
+    def outside(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___HostOutside]:
+        """All other hosts of the job, by index. A seat that nobody has had yet is none."""
+
+    def __init__(
+        self,
+        *,
+        number: builtins.int = ...,
+        from_op_seq: builtins.int = ...,
+        why: builtins.str = ...,
+        hosts: collections.abc.Iterable[builtins.int] | None = ...,
+        outside: collections.abc.Iterable[Global___HostOutside] | None = ...,
+    ) -> None: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["from_op_seq", b"from_op_seq", "hosts", b"hosts", "number", b"number", "outside", b"outside", "why", b"why"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___JobView: typing_extensions.TypeAlias = JobView
+
+@typing.final
+class HostOutside(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    HOST_FIELD_NUMBER: builtins.int
+    PLACE_FIELD_NUMBER: builtins.int
+    REASON_FIELD_NUMBER: builtins.int
+    TEXT_FIELD_NUMBER: builtins.int
+    host: builtins.int
+    place: builtins.str
+    """"address:port" of its daemon."""
+    reason: builtins.str
+    """"gone", "left", "flaps", "never came" or "waits"."""
+    text: builtins.str
+    """In words."""
+    def __init__(
+        self,
+        *,
+        host: builtins.int = ...,
+        place: builtins.str = ...,
+        reason: builtins.str = ...,
+        text: builtins.str = ...,
+    ) -> None: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["host", b"host", "place", b"place", "reason", b"reason", "text", b"text"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___HostOutside: typing_extensions.TypeAlias = HostOutside

@@ -50,6 +50,7 @@ def test_expire__ends_bounded_ops_alone_and_none_behind_a_reliable_one() -> None
     for each in over[:2]:
         assert each.receipt is not None and each.receipt.status is Status.INSUFFICIENT
         assert each.receipt.op_seq == each.seq and each.receipt.contributors == (1,)
+        assert each.receipt.members == (0, 1) and each.receipt.missing_ranks == (0,)
         assert (each.target == each.seq).all()
     assert left.resume == 7
     taken = left.take()
