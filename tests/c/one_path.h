@@ -9,10 +9,11 @@
 
 #include "core/path/conn.h"
 
-enum { WINDOW = 256 * 1024, PACKET = 1472 };
+enum { WINDOW = 256 * 1024, PACKET = 1472, ROOM = 4096 };
 
 static ut_conn tx, rx;
 static uint8_t stash[2][512 * 1024];
+static ut_sent sent[2][ROOM];
 static uint32_t acked_slots, lost_slots, last_lost;
 static uint64_t acked_sum; /* of the numbers of these slots, squared: of what was told and no other sum is likely */
 static ut_ns now;
@@ -58,8 +59,8 @@ static void fresh(void)
 {
     ut_addr a = {.len = 1};
     now = 5 * UT_SECOND;
-    ut_conn_init(&tx, stash[0], ut_conn_stash_bytes(WINDOW));
-    ut_conn_init(&rx, stash[1], ut_conn_stash_bytes(WINDOW));
+    ut_conn_init(&tx, stash[0], ut_conn_stash_bytes(WINDOW), sent[0], ROOM);
+    ut_conn_init(&rx, stash[1], ut_conn_stash_bytes(WINDOW), sent[1], ROOM);
     ut_conn_listen(&tx, 1);
     ut_conn_listen(&rx, 2);
     ut_conn_connect(&tx, &a, &a, 2, now);

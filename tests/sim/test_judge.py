@@ -165,9 +165,9 @@ def test_jobs__two_alike_take_twice_the_time_and_half_of_the_link_each() -> None
     assert 0.95 < judged["ratio"] < 1.3
 
 
-def numbered(knobs: dict[str, int]) -> str:
+def numbered(knobs: dict[str, int], *options: str) -> str:
     """The row of the short matrix with these knobs."""
-    return next(str(i + 1) for i, row in enumerate(rows("--quick")) if knobs.items() <= row.items())
+    return next(str(i + 1) for i, row in enumerate(rows("--quick", *options)) if knobs.items() <= row.items())
 
 
 def test_matrix__a_row_is_made_again_by_the_command_that_it_prints() -> None:
@@ -201,14 +201,41 @@ def test_matrix__the_short_form_holds_what_is_asked_or_known() -> None:
     assert known <= KNOWN_MOST, "rows may leave this list, but none may join it"
 
 
+def test_far_rows__are_of_wide_areas() -> None:
+    """From the next town to the other side of the earth, slow and fast, with losses, jitter, pauses and company."""
+    table = rows("--far")
+    assert len(table) >= 20
+    assert min(row["delay_us"] for row in table) <= 1000 and max(row["delay_us"] for row in table) >= 150_000
+    assert min(row["rate_mbit"] for row in table) <= 20 and max(row["rate_mbit"] for row in table) >= 1000
+    assert {2, 4, 8, 16} <= {row["hosts"] for row in table}
+    assert {0, 1000, 10_000, 20_000} <= {row["loss_ppm"] for row in table}
+    for name in ("jitter_ppm", "apart_us", "rival"):
+        assert any(row.get(name) for row in table), name
+    for name in ("slow_part", "jobs", "core_part"):
+        assert any(row[name] > 1 for row in table), name
+    short = rows("--far", "--quick")
+    assert 5 <= len(short) < len(table) and all(row in table for row in short)
+
+
+@pytest.mark.check
+def test_matrix__far_rows_hold_what_is_asked() -> None:
+    """With three seeds each; the rows of the short form have no shortfall."""
+    number = len(rows("--far", "--quick"))
+    done = run(BUILD / "sim", "--matrix", "--far", "--quick", "--jobs", "2", seconds=500)
+    verdicts = [verdict for _, verdict in re.findall(FIGURES, done.stdout, re.MULTILINE)]
+    assert done.returncode == 0, done.stdout
+    assert len(verdicts) == number and set(verdicts) <= {"PASS", "pass"}, done.stdout
+
+
 @pytest.mark.check
 def test_mutants__what_makes_the_transport_slow_fails_a_row() -> None:
-    mutants = [mutant for mutant in MUTANTS if mutant.worlds == "matrix"]
+    mutants = [mutant for mutant in MUTANTS if mutant.worlds.startswith("matrix")]
     assert len(mutants) >= 2
     make("sim", *(f"build/{mutant.program.name}" for mutant in mutants))
     for mutant in mutants:
         knobs = {name: int(value) for name, value in (word.split("=") for word in mutant.found_by.split())}
-        arguments = ["--matrix", "--quick", "--row", numbered(knobs)]
+        far = mutant.worlds.split()[1:]
+        arguments = ["--matrix", "--quick", *far, "--row", numbered(knobs, *far)]
         ours, its = run(BUILD / "sim", *arguments), run(mutant.program, *arguments)
         assert (ours.returncode, its.returncode) == (0, 1), f"{mutant.name}\n{ours.stdout}\n{its.stdout}"
         assert " PASS\n" in ours.stdout

@@ -57,7 +57,7 @@ MUTANTS = [read(path) for path in sorted(FOLDER.glob("*.patch"))]
 def test_mutant__applies_at_one_place_and_says_what_finds_it(mutant: Mutant) -> None:
     """With one line of context a patch may fit twice, and then it would be another bug."""
     assert mutant.bug and mutant.hunks
-    assert mutant.worlds in {*SEEDS, "matrix", "none"}
+    assert mutant.worlds in {*SEEDS, "matrix", "matrix --far", "none"}
     assert re.match(r"O\d+ |receipt$|assert$|hosts=|test_", mutant.found_by)
     for file, lines in mutant.hunks:
         times = (TRANSPORT / file).read_text().count(lines)
@@ -117,7 +117,7 @@ def sings(mutant: Mutant) -> None:
 def test_mutants__each_is_found() -> None:
     """A simulator that finds nothing in a broken core would find nothing in ours."""
     make("canary")
-    mutants = [mutant for mutant in MUTANTS if mutant.worlds != "matrix"]  # those are test_judge's
+    mutants = [mutant for mutant in MUTANTS if not mutant.worlds.startswith("matrix")]  # those are test_judge's
     assert len(mutants) > 40
     with ThreadPoolExecutor(2) as pool:  # each looks at one world after the other, on one core
         assert len(list(pool.map(sings, mutants))) == len(mutants)

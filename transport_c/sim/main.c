@@ -274,7 +274,7 @@ static void usage(FILE *out)
                  "sim --perf [--seed S] [--algorithm A]           25 MB over 1 Gbit/s at 0, 1 and 5 %% loss;\n"
                  "                                                A: tar, ring, bcube or ps\n"
                  "sim --study [name=number ...]                  one world by hand, as JSON (study.c)\n"
-                 "sim --matrix [--quick] [--jobs J] [--row R] [--seed S] [--list]\n"
+                 "sim --matrix [--quick] [--far] [--jobs J] [--row R] [--seed S] [--list]\n"
                  "                                                many of them, held against the wire: PASS or FAIL\n"
                  "sim --skew [name=number ...]                    ranks that arrive one after the other (skew.c)\n"
                  "sim --blame [--seed S]                          one host in trouble: do the receipts name it?\n"

@@ -121,10 +121,8 @@ static void grant__the_pool_holds_the_mean_round_trip_of_its_peers(void)
     for (unsigned i = 0; i < 3; i++) { /* the first one begins a sample */
         e->job[0]->conn[1].cc.base_rtt = 100 * UT_US;
         e->job[0]->conn[2].cc.base_rtt = 300 * UT_US;
-        e->pool.top = RATE; /* the rate of the link is known */
-        e->pool.flat = UINT8_MAX;
         ut_engine_credit_tick(e, now);
-        now += (ut_ns)PACKETS * PACKET * UT_SECOND / RATE;
+        now += e->waited.longest = (ut_ns)PACKETS * PACKET * UT_SECOND / RATE;
         e->came.bytes += PACKETS * PACKET;
         e->came.packets += PACKETS;
         e->came.numbers += PACKETS;

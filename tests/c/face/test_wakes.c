@@ -74,8 +74,12 @@ static void silence__is_waited_for_only_where_room_is_wanted(void)
     ut_engine_tick(engine, now);
     CHECK(!engine->pool.wanting);
     CHECK_EQ(engine->credit_at, now + 10 * UT_SECOND);
+    ut_conn *other = &job->conn[2]; /* it has all the room that there is, and was heard a moment later */
+    other->rx.time_at = now + UT_SECOND;
+    other->rx.granted = other->rx.bytes + (1 << 20);
     c->rx.granted = c->rx.bytes + 1472;
-    engine->pool.bytes = 0;
+    engine->pool.rate = 0; /* the pool stays as it is */
+    engine->pool.bytes = 64 << 10;
     engine->pool.quantum = 1472;
     ut_engine_tick(engine, now);
     CHECK(engine->pool.wanting);

@@ -24,21 +24,30 @@ static void fresh(void)
         inlet[i].unasked = UINT64_MAX;
 }
 
+static ut_ns queue;         /* how long packets wait in it */
 static bool in_runs = true; /* what is lost is lost several packets at a time */
 
-/* |n| samples of a link of |rate| bytes per second that loses one packet in |one_in| (0: none), |round| away. */
+/* What comes in |n| samples of a link of |rate| bytes per second that loses one packet in |one_in| (0: none), |round|
+ * away: 8 packets at a time, as a turn of the host reads them. */
 static void samples(unsigned n, uint64_t rate, uint32_t one_in, ut_ns round, ut_ns late, bool held_back)
 {
+    enum { TURN = 8 };
+    const ut_ns turn = TURN * (ut_ns)PACKET * (UT_SECOND / 1000) / (rate / 1000);
+    const ut_ns lasts = UT_MAX2(UT_MAX2(2 * round, 4 * late), 300 * (UT_SECOND * PACKET / rate));
+    uint64_t lost = 0;
     ut_pool_measure(&pool, &count, round, late, 3, now);
-    for (unsigned i = 0; i < n; i++) {
-        ut_ns lasted = UT_MAX2(UT_MAX2(2 * round, 4 * late), 300 * (UT_SECOND * PACKET / rate));
-        uint64_t packets = rate * (lasted / 1000) / (1000000 * PACKET) + 1;
+    for (ut_ns end = now + n * (lasts + turn); now < end;) {
         pool.held_back = held_back;
-        now += packets * PACKET * (UT_SECOND / 1000) / (rate / 1000);
-        count.packets += packets;
-        count.bytes += packets * PACKET;
-        count.numbers += packets + (one_in ? packets / one_in + 1 : 0);
-        count.runs += one_in && in_runs ? packets / one_in + 1 : 0;
+        if (pool.waits == 0)
+            ut_pool_waited(&pool, queue, 1);
+        now += turn;
+        count.packets += TURN;
+        count.bytes += TURN * PACKET;
+        lost += TURN;
+        const uint64_t gap = one_in && lost >= 2 * one_in ? 2 : 0; /* two in a row */
+        lost = gap ? 0 : lost;
+        count.numbers += TURN + gap;
+        count.runs += in_runs ? gap : 0;
         ut_pool_measure(&pool, &count, round, late, 3, now);
     }
 }
@@ -65,21 +74,105 @@ static void pool__holds_a_round_trip_of_the_link_and_some_packets(void)
         samples(60, rows[i].rate, 0, rows[i].round, rows[i].late, true);
         CHECK_MSG(near(pool.bytes, rows[i].bytes), "row %zu: %zu, want %zu", i, (size_t)pool.bytes,
                   (size_t)rows[i].bytes);
-        CHECK(pool.share == pool.bytes * 75 / 100);
     }
 }
 
-/* As long as more on the way brings more, there is no telling how fast the link is. */
-static void pool__looks_for_the_top_of_a_new_link(void)
+/* Over a long path C is known after a sixteenth of a round trip, in which no more has come than one train: what was
+ * unasked. It is what that brings in such a time until more has come; then what it is. */
+static void pool__knows_the_link_after_a_part_of_a_round_trip(void)
 {
     fresh();
-    uint64_t rate = 10000000;
-    unsigned n = 0;
-    for (; rate < 1000000000; n++, rate = rate * 3 / 2)
-        samples(1, rate, 0, UT_MS, 0, true);
-    CHECK(pool.bytes > rate * 2 / 3 / 1000 * 3 / 2); /* half again what that rate brings in the millisecond */
-    samples(80, rate * 2 / 3, 0, UT_MS, 0, true);
-    CHECK(near(pool.bytes, rate * 2 / 3 / 1000 + UT_POOL_PACKETS * PACKET)); /* it came to no more */
+    ut_pool_measure(&pool, &count, 160 * UT_MS, 0, 3, now);
+    now += 10 * UT_MS; /* a pause, and 60 packets at 1 Gbit/s, 12 us each */
+    for (unsigned i = 0; i < 60; i++, now += 12 * UT_US) {
+        count.packets++, count.numbers++;
+        count.bytes += PACKET;
+        ut_pool_measure(&pool, &count, 160 * UT_MS, 0, 3, now);
+    }
+    CHECK(near(pool.rate, 60 * PACKET * 100)); /* in 10 ms */
+    CHECK(near(pool.bytes, pool.rate / 100 * 16 + UT_POOL_PACKETS * PACKET));
+    samples(1, 125000000, 0, 160 * UT_MS, 0, true);
+    CHECK(near(pool.rate, 125000000));
+    CHECK(near(pool.bytes, 20000000 + UT_POOL_PACKETS * PACKET));
+}
+
+/* An op begins at the rate of the last one, and what comes after a pause is no slow link. */
+static void pool__keeps_its_rate_over_pauses(void)
+{
+    fresh();
+    samples(4, 125000000, 0, 50 * UT_MS, 0, true);
+    const uint64_t before = pool.bytes;
+    for (unsigned i = 0; i < 60; i++) {
+        now += 10 * UT_SECOND;
+        for (unsigned turn = 0; turn < 3; turn++) { /* a sample is full, if it is one */
+            now += 800 * UT_US;
+            count.packets += 100, count.numbers += 100;
+            count.bytes += 100 * PACKET;
+            pool.held_back = true;
+            ut_pool_measure(&pool, &count, 50 * UT_MS, 0, 3, now);
+        }
+        CHECK_MSG(near(pool.bytes, before), "after pause %u: %zu, before %zu", i, (size_t)pool.bytes, (size_t)before);
+    }
+}
+
+/* A queue stands in front of a narrow link, or beside somebody else: the pool gives way within a few round trips, to
+ * 0.45 of what path and queue hold, and comes back when the queue is gone. */
+static void pool__gives_way_to_a_queue_that_stands(void)
+{
+    static const struct {
+        ut_ns round, waited;
+        uint32_t part; /* of 1024 */
+    } rows[] = {{50 * UT_MS, 0, 1024},          {50 * UT_MS, 4 * UT_MS, 1024},  {50 * UT_MS, 20 * UT_MS, 587},
+                {50 * UT_MS, 40 * UT_MS, 772},  {50 * UT_MS, 90 * UT_MS, 1024}, {200 * UT_MS, 20 * UT_MS, 1024},
+                {200 * UT_MS, 50 * UT_MS, 566}, {20 * UT_MS, 3 * UT_MS, 1024},  {50 * UT_US, 300 * UT_US, 1024}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        fresh();
+        samples(4, 125000000, 0, rows[i].round, 0, false);
+        queue = rows[i].waited;
+        samples(12, 125000000, 0, rows[i].round, 0, false); /* each lasts two round trips and more */
+        queue = 0;
+        CHECK_MSG(pool.way + 16 >= rows[i].part && pool.way <= rows[i].part + 16, "row %zu: %u, want %u", i, pool.way,
+                  rows[i].part);
+        samples(10, 125000000, 0, rows[i].round, 0, false);
+        CHECK_EQ(pool.way, 1024);
+    }
+}
+
+/* However long the pool was empty, it is not granted at once: a few grants go, and the rest at the pace of the link. */
+static void pool__grants_at_the_pace_of_the_link(void)
+{
+    static const uint64_t rates[] = {250000, 2500000, 12500000, 125000000, 1250000000};
+    for (size_t i = 0; i < sizeof rates / sizeof *rates; i++) {
+        const uint64_t rate = rates[i], whole = rate / 10;
+        fresh();
+        samples(8, rate, 0, 100 * UT_MS, 0, true);
+        inlet[0] = (ut_inlet){.unasked = UINT64_MAX, .more = UINT32_MAX, .counts = true};
+        for (ut_ns start = now, at = now; at < start + 60 * UT_SECOND && inlet[0].outstanding < whole; at = now) {
+            uint64_t had = inlet[0].outstanding;
+            ut_pool_hand_out(&pool, inlet, 1, 0);
+            /* It never stands still: the next grant has a time, and then it goes. */
+            CHECK_MSG(at == start || inlet[0].outstanding > had, "%zu bytes per second", (size_t)rate);
+            uint64_t most = rate / 1000 * ((at - start) / UT_MS + 1) * 18 / 16 + rate / 250 + 20 * PACKET;
+            CHECK_MSG(inlet[0].outstanding <= most + pool.standing, "%zu of %zu", (size_t)inlet[0].outstanding,
+                      (size_t)most);
+            CHECK(pool.paced_until != UT_NEVER || inlet[0].outstanding + pool.quantum > pool.bytes);
+            CHECK(pool.paced_until > now);
+            now = pool.paced_until;
+            ut_pool_measure(&pool, &count, 100 * UT_MS, 0, 3, now);
+        }
+    }
+}
+
+/* The end of a transfer is granted at once: nothing else comes that would bring it another turn. */
+static void pool__the_end_of_a_transfer_waits_for_nothing(void)
+{
+    fresh();
+    samples(8, 125000000, 0, 10 * UT_MS, 0, false);
+    inlet[0].more = pool.quantum / 2;
+    inlet[0].outstanding = inlet[0].granted = pool.quantum / 2 - PACKET;
+    inlet[0].unasked = UINT64_MAX;
+    ut_pool_hand_out(&pool, inlet, 1, 0);
+    CHECK(inlet[0].outstanding >= inlet[0].more);
 }
 
 /* What three peers may have outstanding together. */
@@ -133,6 +226,21 @@ static void pool__grows_when_the_link_starves(void)
     CHECK(near(pool.bytes, before));
 }
 
+/* Beside others who fill the queue, less comes than the link brings, and packets are lost in runs. */
+static void pool__what_was_squeezed_of_late_does_not_grow(void)
+{
+    fresh();
+    samples(40, 125000000, 0, 50 * UT_US, 0, true);
+    const uint64_t before = pool.bytes;
+    samples(8, 125000000, 50, 50 * UT_US, 0, true);
+    CHECK(pool.lossy);
+    samples(20, 80000000, 0, 50 * UT_US, 0, true);
+    CHECK(!pool.lossy);
+    CHECK(pool.bytes <= before);
+    samples(100, 80000000, 0, 50 * UT_US, 0, true); /* that was long ago */
+    CHECK(pool.bytes > before * 3 / 2);
+}
+
 /* Lateness, or growth, may ask for more than a cache holds; what the link itself needs is never cut. */
 static void pool__beyond_what_the_link_needs_stays_warm(void)
 {
@@ -146,12 +254,15 @@ static void pool__beyond_what_the_link_needs_stays_warm(void)
     CHECK(near(pool.bytes, 6000000 + UT_POOL_PACKETS * PACKET)); /* two round trips of it */
 }
 
-static void pool__is_not_larger_than_the_host_has_room_for(void)
+/* What the path holds is in nobody's memory; a host that is away has the rest in its socket. */
+static void pool__beyond_the_path_is_not_larger_than_the_host_has_room_for(void)
 {
     fresh();
     ut_pool_init(&pool, PACKET, 1 << 20);
-    samples(60, 12500000000, 0, UT_MS, 0, true);
-    CHECK_EQ(pool.bytes, 1 << 20);
+    samples(60, 1250000000, 0, UT_MS, 10 * UT_MS, true);
+    CHECK(near(pool.bytes, 1250000 + (1 << 20)));
+    samples(60, 12500000000, 0, 10 * UT_MS, 0, true);
+    CHECK_EQ(pool.bytes, UT_POOL_MOST); /* no sender takes that for a lie */
 }
 
 static uint64_t hand_out(uint32_t n)
@@ -378,12 +489,17 @@ int main(int argc, char **argv)
 {
     check_begin(argc, argv);
     RUN(pool__holds_a_round_trip_of_the_link_and_some_packets);
-    RUN(pool__looks_for_the_top_of_a_new_link);
+    RUN(pool__knows_the_link_after_a_part_of_a_round_trip);
+    RUN(pool__keeps_its_rate_over_pauses);
+    RUN(pool__gives_way_to_a_queue_that_stands);
+    RUN(pool__grants_at_the_pace_of_the_link);
+    RUN(pool__the_end_of_a_transfer_waits_for_nothing);
     RUN(pool__never_grows_while_it_loses);
     RUN(pool__takes_single_losses_for_the_networks_own);
     RUN(pool__grows_when_the_link_starves);
+    RUN(pool__what_was_squeezed_of_late_does_not_grow);
     RUN(pool__beyond_what_the_link_needs_stays_warm);
-    RUN(pool__is_not_larger_than_the_host_has_room_for);
+    RUN(pool__beyond_the_path_is_not_larger_than_the_host_has_room_for);
     RUN(pool__gives_standing_credit_unasked_and_no_more);
     RUN(pool__tells_at_once_whoever_may_be_waiting);
     RUN(pool__small_transfers_may_come_unasked_as_a_whole);

@@ -33,7 +33,9 @@ enum {
     UT_RECEIPTS_KEPT = 64,                 /* newest receipts of a job that are kept for questions afterwards */
     UT_RING_ENTRIES = 64,                  /* entries of a submission or completion ring; a power of two */
     UT_STEPS_MAX = 4 * (UT_HOSTS_MAX - 1), /* steps of one schedule */
-    UT_SENT_MAX = 4096,                    /* packets in flight to one peer; a power of two */
+    UT_SENT_MAX = 32768,                   /* packets in flight to one peer: what 1 Gbit/s holds in 0.3 s, and more */
+    UT_SENT_MIN = 4096,                    /* ... of a host with many peers; all of these are powers of two */
+    UT_SENT_ALL = 65536,                   /* to all its peers, but of each the least */
     UT_REPLAY_BITS = 1 << 17,              /* how far below the highest packet number a receiver tells numbers apart */
     UT_CONTROL_REPLAY_BITS = 2048,         /* the same for feedbacks and grants of sealed paths */
     UT_ACK_BITS = 1024,                    /* packet numbers that one feedback reports on */

@@ -264,7 +264,7 @@ int ut_engine_peer_connect(ut_engine *e, uint32_t job, uint32_t host, const ut_a
     const ut_job_config *config = &e->job[job]->config;
     const ut_job_options *options = ut_job_options_now(e->job[job]);
     ut_cc_start(&c->cc, options->congestion, options->delay_target_ns, config->packet_bytes, config->hosts - 1,
-                e->config.receive_buffer / 2);
+                UT_GRANT_AHEAD_MAX);
     members_changed(e->job[job]);
     e->stats.progress++;
     return UT_OK;

@@ -32,7 +32,7 @@ typedef struct ut_engine ut_engine;
 typedef struct ut_engine_config {
     uint32_t packet_bytes;   /* UDP payload of a full data packet: 1472 at MTU 1500 over IPv4; 32 + a multiple of 8 */
     uint32_t segments_max;   /* packets in a burst, 1 without GSO; packet_bytes * segments_max <= UT_BURST_BYTES */
-    uint32_t receive_buffer; /* bytes that the kernel holds for us before it drops; credit stays below half of it */
+    uint32_t receive_buffer; /* bytes that the kernel holds for us before it drops: half bounds credit beyond C x RTT */
     uint64_t seed;           /* of connection ids and incarnations */
     struct ut_link *link; /* what engines of one host share (link.h), zeroed by the shell; NULL: it is the only one */
     uint32_t lane;        /* which of them it is, < UT_LANES_MAX */

@@ -123,12 +123,24 @@ static uint32_t largest_of(const ut_engine *e, uint32_t *ret_kept)
     return largest;
 }
 
+/* The least queueing delay that a job asks for; 0 if none does. */
+static ut_ns target_of(const ut_engine *e)
+{
+    ut_ns least = UT_NEVER;
+    for (uint32_t n = 0; n < UT_JOBS_MAX; n++)
+        if (e->job[n] && ut_job_options_now(e->job[n])->delay_target_ns)
+            least = UT_MIN2(least, (ut_ns)ut_job_options_now(e->job[n])->delay_target_ns);
+    return least == UT_NEVER ? 0 : least;
+}
+
 void ut_engine_credit_tick(ut_engine *e, ut_ns now)
 {
     uint32_t peers, kept, inlets = 0;
     uint64_t others;
     ut_ns round = round_of(e, &peers);
     ut_pool_count came = came_to_host(e, 4 * round + UT_MS, now, &others);
+    e->pool.target = target_of(e);
+    e->pool.oldest = e->waited.longest;
     ut_pool_measure(&e->pool, &came, round, e->late, peers, now);
     const uint32_t largest = largest_of(e, &kept);
     ut_pool_expect(&e->pool, largest, kept, peers);
@@ -138,6 +150,7 @@ void ut_engine_credit_tick(ut_engine *e, ut_ns now)
         if (e->job[n])
             inlets += ut_job_inlets(e->job[n], now, &e->inlet[inlets], &e->credit_at, &silent);
     tell(e, ut_pool_hand_out(&e->pool, e->inlet, inlets, others), now);
+    e->credit_at = UT_MIN2(e->credit_at, e->pool.paced_until);
     if (e->pool.wanting)
         e->credit_at = UT_MIN2(e->credit_at, silent);
     for (uint32_t i = 0; i < inlets; i++)

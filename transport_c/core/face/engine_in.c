@@ -124,6 +124,7 @@ static void take_data(ut_engine *e, ut_job *j, uint32_t host, const ut_data *h, 
     }
     ut_engine_came(e, 1, bytes, pn + 1 - UT_MIN2(c->rx.next, pn + 1));
     ut_conn_received(c, pn, &(ut_came){1, bytes, h->time_us, ce, h->flags & UT_FLAG_ASK}, now);
+    ut_pool_waited(&e->pool, c->rx.waited, 1);
     if (h->flags & UT_FLAG_REPAIR && taken == UT_TAKEN_USED)
         e->stats.bytes_repaired += h->payload_len;
     if (taken == UT_TAKEN_LATE)
@@ -158,6 +159,7 @@ static void take_run(ut_engine *e, run *r, bool ce, ut_ns now)
     if (n > 0) {
         ut_engine_came(e, n, n * bytes, pn + n - c->rx.next);
         ut_conn_received(c, pn, &(ut_came){n, n * bytes, first->time_us, ce, first->flags & UT_FLAG_ASK}, now);
+        ut_pool_waited(&e->pool, c->rx.waited, n);
         e->stats.data_used += n;
         e->stats.bytes_used += n * first->payload_len;
     }

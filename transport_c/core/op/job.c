@@ -106,9 +106,11 @@ ut_job *ut_job_lay_out(ut_carver *c, const ut_job_config *config, uint64_t early
     for (uint32_t h = 0; h < config->hosts; h++) {
         uint8_t *stash = ut_carve(c, ut_conn_stash_bytes(early));
         uint8_t *pieces = ut_carve(c, ut_pieces_memory(&frame));
+        const uint32_t flying = ut_conn_sent_room(config->hosts - 1);
+        ut_sent *sent = ut_carve(c, sizeof *sent * flying);
         if (!at)
             continue;
-        ut_conn_init(&conn[h], stash, ut_conn_stash_bytes(early));
+        ut_conn_init(&conn[h], stash, ut_conn_stash_bytes(early), sent, flying);
         conn[h].pieces = pieces;
         conn[h].seal.cipher = config->cipher;
     }

@@ -9,13 +9,23 @@ ut_ns ut_job_patience(const ut_conn *c)
     return c->tx.srtt ? UT_MAX2(4 * c->tx.srtt, UT_MS) : 5 * UT_MS;
 }
 
+/* Whether |host| is at stage 1 of |op|, or has nothing in it: then its part of stage 2 is known to come. It has credit
+ * before its first packet, or each op would wait a round trip between its stages. */
+static bool has_begun(const ut_op *op, uint32_t host)
+{
+    for (uint32_t i = op->plan.rx_of[0][host]; i != UINT32_MAX; i = op->plan.peer_next[i])
+        if (op->plan.transfer[i].done > 0 || op->plan.transfer[i].slots == 0)
+            return true;
+    return op->peers.peer_masks & ut_bit(host);
+}
+
 /* Whether the sender of |t| is at it, as far as this host can know: its first packets came, or are due before all
  * others, or it has told that it has the result; and it has its turn, where not all have one. */
 static bool is_active(const ut_job *j, const ut_op *op, const ut_step *s, const ut_transfer *t)
 {
     if (j->incast.gated)
         return t->open_at != 0;
-    return t->done > 0 || s->round == 0 || (s->stage == 2 && op->peers.peer_masks & ut_bit(s->peer));
+    return t->done > 0 || s->round == 0 || (s->stage == 2 && has_begun(op, s->peer));
 }
 
 /* Bytes of the part of stage 1 that |r| tells of, as far as a record alone tells it. */

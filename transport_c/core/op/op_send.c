@@ -109,7 +109,7 @@ static uint32_t add_packets(ut_job *j, ut_op *op, uint32_t i, uint32_t slot, uin
             op->fold.result.digest +=
                 ut_digest_part(ut_crc32c(0, payload + k * len, len), h.ultima.offset + k * len, len);
     if (by->pieces) {
-        c->tx.sent[pn % UT_SENT_MAX].pieces = 1;
+        c->tx.sent[pn & (c->tx.room - 1)].pieces = 1;
         h.payload_crc = crc ? *crc : ut_crc32c(0, payload, len);
         ut_pieces_append(b, &h, payload, len, &j->frame);
         return 1;

@@ -18,18 +18,20 @@ static void begin_span(ut_cc *cc, const ut_cc_sample *s)
 {
     cc->span_at = s->now;
     cc->span_sent = s->sent;
+    cc->flew = s->flying;
     cc->span_bytes = cc->span_packets = cc->span_lost = 0;
 }
 
 /* A sender that runs dry, or whose turn it is not, does not measure the path: only spans count in which it sent. */
 static void note_loss(ut_cc *cc, const ut_cc_sample *s)
 {
+    cc->flew = UT_MAX2(cc->flew, s->flying);
     cc->span_bytes += s->acked;
     cc->span_packets += s->packets + s->lost;
     cc->span_lost += s->lost;
     ut_ns lasted = s->now - cc->span_at;
     if (cc->span_packets >= UT_CC_SPAN_PACKETS && lasted >= s->srtt && s->srtt) {
-        if (cc->span_lost >= UT_CC_SPAN_LOST && ut_cc_is_full(cc, s) && s->sent - cc->span_sent >= cc->window &&
+        if (cc->span_lost >= UT_CC_SPAN_LOST && s->sent - cc->span_sent >= ut_cc_used(cc, s) &&
             (uint64_t)cc->span_lost * 100 > (uint64_t)cc->span_packets * UT_CC_LOSS_PERCENT)
             cc->ops->on_loss(cc, s, cc->span_bytes * (s->srtt + UT_HOLD_NS) / lasted);
         begin_span(cc, s);
@@ -44,6 +46,8 @@ void ut_cc_feedback(ut_cc *cc, const ut_cc_sample *s)
         return;
     if (s->rtt)
         note_rtt(cc, s);
+    if (s->ce_packets)
+        ut_cc_settle(cc, s);
     if (s->packets)
         cc->ops->on_feedback(cc, s);
     note_loss(cc, s);
@@ -69,6 +73,18 @@ bool ut_cc_is_full(const ut_cc *cc, const ut_cc_sample *s)
     return s->flying >= cc->window / 2;
 }
 
+uint64_t ut_cc_used(const ut_cc *cc, const ut_cc_sample *s)
+{
+    uint64_t flew = UT_MAX2(cc->flew, s->flying);
+    return UT_MIN2(cc->window, UT_MAX2(flew, (uint64_t)UT_CC_PACKETS_MIN * cc->packet));
+}
+
+void ut_cc_settle(ut_cc *cc, const ut_cc_sample *s)
+{
+    if (cc->window == cc->most)
+        cc->window = cc->share = ut_cc_used(cc, s);
+}
+
 bool ut_cc_may_cut(const ut_cc *cc, const ut_cc_sample *s)
 {
     return cc->reduced_at == 0 || s->sent_at > cc->reduced_at;
@@ -76,7 +92,9 @@ bool ut_cc_may_cut(const ut_cc *cc, const ut_cc_sample *s)
 
 void ut_cc_grow(ut_cc *cc, uint64_t bytes)
 {
-    cc->window = UT_MIN2(cc->window + bytes, cc->share);
+    cc->window += bytes;
+    if (cc->window >= cc->share)
+        cc->window = cc->share = cc->most;
 }
 
 void ut_cc_grow_by(ut_cc *cc, const ut_cc_sample *s, uint64_t bytes)
@@ -101,8 +119,9 @@ void ut_cc_cut_for_delay(ut_cc *cc, const ut_cc_sample *s, uint64_t window)
 
 void ut_cc_quick_adapt(ut_cc *cc, const ut_cc_sample *s, uint64_t delivered)
 {
-    if (delivered >= cc->window / UT_CC_ADAPT_BELOW || !ut_cc_may_cut(cc, s))
+    if (delivered >= ut_cc_used(cc, s) / UT_CC_ADAPT_BELOW || !ut_cc_may_cut(cc, s))
         return;
+    ut_cc_settle(cc, s);
     cc->quick_adapts++;
     ut_cc_cut_to(cc, s, UT_MAX2(delivered, cc->window / 16)); /* a span is a rough measure */
 }

@@ -2,10 +2,13 @@
  *
  * Congestion control: how many bytes one path may have in flight, inside the credit that its receiver grants.
  *
- * Credit protects the receiver's memory, and the receiver's peers from each other. It cannot see a link in between: a
- * queue that grows at a switch, or beside the TCP of somebody else. For that the sender watches how long packets take,
- * which of them were marked, and how much of what it sends arrives. It does not react to a packet that is merely lost:
- * repair takes care of that, and a link that loses 1 % is best used in full.
+ * Credit protects the receiver's memory, and the receiver's peers from each other; and the receiver makes it smaller
+ * while packets wait in a queue (core/link/pool.h), for it sees the queues before all of its senders. What is left to
+ * the sender is to watch which packets were marked, and how much of what it sends arrives. It does not react to a
+ * packet that is merely lost: repair takes care of that, and a link that loses 1 % is best used in full.
+ *
+ * Credit alone bounds what flies, until something asks for less. Then the window is reduced from what really flew, and
+ * regains that much; after that credit alone bounds it again.
  *
  * Each algorithm is a table of functions in a file of its own (cc_*.c). cc.c keeps what all of them need: the least
  * round trip, the loss over a span of packets, the bounds of the window. It computes in integers only, because every
@@ -26,7 +29,9 @@ enum {
     UT_CC_TARGET_MIN_NS = 10 * 1000, /* the least target: less is below a scheduler's jitter */
     UT_CC_STEPS = 32,                /* round trips in which a window grows to its share */
 };
-#define UT_CC_BASE_SPAN (5 * UT_SECOND) /* the least round trip is that of the last one to two spans */
+/* The least round trip is that of the last one to two spans. Queues are empty between ops, and an op over a slow link
+ * takes many seconds: with less to remember, its own queue would pass for the path, and let more go. */
+#define UT_CC_BASE_SPAN (30 * UT_SECOND)
 
 /* What one feedback says about the path. */
 typedef struct ut_cc_sample {
@@ -60,15 +65,8 @@ typedef struct ut_cc_ops {
 
 extern const ut_cc_ops ut_cc_swift, ut_cc_dctcp, ut_cc_timely, ut_cc_none;
 
-/* Swift: delay above the target reduces the window in proportion, unless reducing does not help. */
 typedef struct ut_swift {
-    ut_ns queueing; /* of the previous sample: one late wake-up is no queue */
     uint32_t packets, ce_packets;
-    uint8_t reductions;    /* reductions in a row, during which the delay stayed above the target */
-    bool competing;        /* somebody else fills the queue: see cc_swift.c */
-    ut_ns reduced_delay;   /* queueing at the first of these reductions */
-    uint64_t reduced_from; /* the window at the first of them */
-    ut_ns deepest;         /* the most queueing seen while competing */
 } ut_swift;
 
 typedef struct ut_dctcp {
@@ -89,7 +87,9 @@ struct ut_cc {
     uint32_t packet;      /* bytes of a full packet */
     uint32_t peers;       /* number of peers of the host */
     uint64_t window;      /* bytes */
-    uint64_t share;       /* the largest window, which a path has that was not reduced; growth goes in parts of it */
+    uint64_t most;        /* the largest window, which a path has that was not reduced */
+    uint64_t share;       /* what a path regains that was reduced, in parts of it */
+    uint64_t flew;        /* the most that was in flight in the span that runs */
     uint64_t floor;       /* delay does not reduce the window below it: see ut_cc_cut_for_delay */
     ut_ns target;         /* queueing to aim for; 0: the default */
     ut_ns base_rtt;       /* the least round trip of the last one to two spans; 0: not known */
@@ -108,7 +108,7 @@ struct ut_cc {
     } as;
 };
 
-/* Begins with a fresh path to one of |peers|, on which at most |credit| bytes may be in flight: that is its share. How
+/* Begins with a fresh path to one of |peers|, on which at most |credit| bytes may be in flight. How
  * much really goes the receiver's credit says. |congestion| is an enum ut_congestion, 0 for Swift. |target| is the
  * queueing to aim for in ns, 0 for the default. */
 void ut_cc_start(ut_cc *cc, unsigned congestion, ut_ns target, uint32_t packet, uint32_t peers, uint64_t credit);
@@ -132,6 +132,10 @@ ut_ns ut_cc_target(const ut_cc *cc);
 ut_ns ut_cc_queueing(const ut_cc *cc, const ut_cc_sample *s);
 /* Whether the window is what holds the sender up; if not, nothing shows that a larger window is right. */
 bool ut_cc_is_full(const ut_cc *cc, const ut_cc_sample *s);
+/* What is in flight when credit and window let it: the window, or what really flew if that is less. */
+uint64_t ut_cc_used(const ut_cc *cc, const ut_cc_sample *s);
+/* Something asks for less: from now on the window is what really flew, until it has regained that. */
+void ut_cc_settle(ut_cc *cc, const ut_cc_sample *s);
 /* Whether a reduction now would be the first one that this round trip's packets ask for. */
 bool ut_cc_may_cut(const ut_cc *cc, const ut_cc_sample *s);
 void ut_cc_grow(ut_cc *cc, uint64_t bytes);

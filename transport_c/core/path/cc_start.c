@@ -20,8 +20,8 @@ void ut_cc_start(ut_cc *cc, unsigned congestion, ut_ns target, uint32_t packet, 
     memset(cc, 0, sizeof *cc);
     cc->packet = packet;
     cc->peers = peers;
-    cc->share = cc->window = UT_MAX2(credit, (uint64_t)UT_CC_PACKETS_MIN * packet);
-    cc->floor = peers > 1 ? cc->share : (uint64_t)UT_CC_PACKETS_MIN * packet;
+    cc->most = cc->share = cc->window = UT_MAX2(credit, (uint64_t)UT_CC_PACKETS_MIN * packet);
+    cc->floor = peers > 1 ? cc->most : (uint64_t)UT_CC_PACKETS_MIN * packet;
     ut_cc_tune(cc, congestion, target);
 }
 

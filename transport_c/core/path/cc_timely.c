@@ -24,8 +24,11 @@ static void timely_init(ut_cc *cc)
 /* |share| in 1/1024. */
 static void reduce_by(ut_cc *cc, const ut_cc_sample *s, uint64_t share)
 {
-    if (ut_cc_may_cut(cc, s))
-        ut_cc_cut_for_delay(cc, s, cc->window - cc->window * UT_MIN2(share, (uint64_t)CUT_MAX) / ONE);
+    if (!ut_cc_may_cut(cc, s))
+        return;
+    if (cc->floor < cc->most)
+        ut_cc_settle(cc, s);
+    ut_cc_cut_for_delay(cc, s, cc->window - cc->window * UT_MIN2(share, (uint64_t)CUT_MAX) / ONE);
 }
 
 static void timely_feedback(ut_cc *cc, const ut_cc_sample *s)

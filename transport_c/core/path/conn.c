@@ -23,7 +23,7 @@ static void reset_sending(ut_conn *c)
     c->peer.ce = 0;
     memset(&c->cc, 0, sizeof c->cc);
     c->mtu = (ut_mtu){0};
-    memset(c->tx.sent, 0, sizeof c->tx.sent);
+    memset(c->tx.sent, 0, sizeof *c->tx.sent * c->tx.room);
 }
 
 static void reset_receiving(ut_conn *c)
@@ -37,6 +37,7 @@ static void reset_receiving(ut_conn *c)
     c->rx.ce = 0;
     c->rx.time_us = UINT32_MAX;
     c->rx.time_at = 0;
+    c->rx.least_at = c->rx.waited = 0;
     c->peer.feedback = c->peer.came[0] = c->peer.came[1] = c->peer.overtaken = 0;
     c->peer.control = 0;
     memset(c->peer.control_bits, 0, sizeof c->peer.control_bits);
@@ -46,10 +47,21 @@ static void reset_receiving(ut_conn *c)
     memset(c->rx.bits, 0, sizeof c->rx.bits);
 }
 
-void ut_conn_init(ut_conn *c, uint8_t *stash, size_t stash_size)
+uint32_t ut_conn_sent_room(uint32_t peers)
+{
+    uint32_t room = UT_SENT_MAX;
+    while (room > UT_SENT_MIN && (uint64_t)room * peers > UT_SENT_ALL)
+        room /= 2;
+    return room;
+}
+
+void ut_conn_init(ut_conn *c, uint8_t *stash, size_t stash_size, ut_sent *sent, uint32_t room)
 {
     assert(stash || stash_size == 0);
+    assert(sent && room > 0 && (room & (room - 1)) == 0);
     memset(c, 0, sizeof *c);
+    c->tx.sent = sent;
+    c->tx.room = room;
     c->rx.stash = stash;
     c->rx.stash_size = stash_size;
     ut_due_settle(&c->say.due);
@@ -87,7 +99,7 @@ ut_ns ut_conn_next_wake(const ut_conn *c)
 {
     if (c->state != UT_CONN_UP)
         return UT_NEVER;
-    assert(c->tx.flying <= UT_SENT_MAX && c->tx.base <= c->tx.next);
+    assert(c->tx.flying <= c->tx.room && c->tx.base <= c->tx.next);
     ut_ns wake = UT_MIN2(UT_MIN2(ut_due_next(&c->say.due, UT_DUE_CREDIT), c->say.again), c->tx.loss_at);
     if (c->tx.flying)
         wake = UT_MIN2(wake, c->tx.last + ut_conn_pto(c));

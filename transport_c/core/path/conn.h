@@ -20,7 +20,7 @@ enum {
     UT_REORDER_PACKETS = 48, /* a number is lost when one sent this much later has come: one GSO burst and a bit */
     UT_BURST_SHORT = 8,      /* the least grant: a burst to a peer whose queue was seen to drop packets in a row, */
     UT_BURST_SPAN = 1024,    /* ... for so many packets: who loses in a row less often loses below 0.1 % */
-    UT_PTO_MAX_NS = 200 * 1000 * 1000,  /* the longest such time, after doubling */
+    UT_PTO_MAX_NS = 200 * 1000 * 1000,  /* the longest such time, after doubling, where twice the first is less */
     UT_PTO_FIRST_NS = 20 * 1000 * 1000, /* that time before the first round trip was measured */
     /* How long one loss makes a sender hurry its peers. Where nothing was lost before, the last packets are missed a
      * millisecond later (UT_HOLD_NS), which is then at most a thousandth of the time. */
@@ -55,7 +55,8 @@ typedef struct ut_conn_tx {
     ut_ns blocked_since;  /* since when data waits for credit while nothing is in flight; UT_NEVER if it does not */
     bool stuck;           /* no more may fly, though more waits: the newest packet is the tail of what may, for now */
     uint8_t pto_doublings;
-    ut_sent sent[UT_SENT_MAX];
+    ut_sent *sent; /* of the newest packets: of number pn at pn mod room */
+    uint32_t room; /* how many those are; a power of two */
 } ut_conn_tx;
 
 /* Receiving: conn_recv.c. */
@@ -72,6 +73,9 @@ typedef struct ut_conn_rx {
     uint32_t ce;                        /* packets that came marked */
     uint32_t time_us;                   /* send time of the newest packet; UINT32_MAX for none */
     ut_ns time_at;                      /* when that packet came */
+    uint32_t least_us, next_us;         /* the least delay of the last spans and of the one that runs, clocks apart */
+    ut_ns least_at;                     /* when that span began; 0: none has */
+    ut_ns waited;                       /* how much longer the newest packet took than the least of late */
     ut_ns last;                         /* when a valid packet last came; 0 for never */
     uint64_t bits[UT_REPLAY_BITS / 64]; /* bit pn mod UT_REPLAY_BITS: packet number pn came */
 
@@ -128,7 +132,8 @@ typedef struct ut_conn {
 /* conn.c */
 /* |stash| has ut_conn_stash_bytes(window) bytes: room for early packets of |window| bytes. */
 size_t ut_conn_stash_bytes(uint64_t window);
-void ut_conn_init(ut_conn *c, uint8_t *stash, size_t stash_size);
+uint32_t ut_conn_sent_room(uint32_t peers);
+void ut_conn_init(ut_conn *c, uint8_t *stash, size_t stash_size, ut_sent *sent, uint32_t room);
 /* Forgets everything about the path from the peer, and listens under |cid| from now on. */
 void ut_conn_listen(ut_conn *c, uint32_t cid);
 void ut_conn_connect(ut_conn *c, const ut_addr *data, const ut_addr *feedback, uint32_t cid, ut_ns now);
@@ -137,8 +142,7 @@ void ut_conn_absent(ut_conn *c);
 ut_ns ut_conn_next_wake(const ut_conn *c);
 
 /* conn_send.c */
-/* How many datagrams of |bytes| may be sent, by the credit, by the congestion window, and by the memory for what was
- * sent. */
+/* How many datagrams of |bytes| may be sent, by the credit, the congestion window, and the memory for what was sent. */
 uint32_t ut_conn_may_send(const ut_conn *c, uint32_t bytes);
 /* How many packets may go to the peer at a time, before it is another peer's turn. A queue that is short drops the end
  * of what several hosts send to one receiver at once, and packets that follow each other closely are lost in a row. */
@@ -152,16 +156,15 @@ uint64_t ut_conn_sending(ut_conn *c, const ut_sent *first, uint32_t packets, boo
 /* How many packets of |bytes| go before one that asks for a feedback: one in each quarter of what may fly, once half of
  * that does. */
 uint32_t ut_conn_asks_in(const ut_conn *c, uint32_t bytes);
-/* Whether no honest peer can have sent this feedback: its number is far ahead, it acknowledges packets that were never
- * sent, or it grants more than any host has room for. Changes nothing. */
+/* Whether no honest peer can have sent this feedback: its number is far ahead, it acknowledges what was never sent, or
+ * it grants more than any host has room for. Changes nothing. */
 bool ut_conn_feedback_is_wild(const ut_conn *c, const ut_feedback *f);
 /* The same for a grant packet. */
 bool ut_conn_grant_is_wild(const ut_conn *c, const ut_grant *g);
 /* Takes a grant that is not wild. A grant that is smaller than an earlier one changes nothing. */
 void ut_conn_on_grant(ut_conn *c, uint64_t grant);
-/* Takes the sender's half of a feedback that is not wild. */
+/* The sender's half of a feedback that is not wild; and of one that others have overtaken: what came stays true. */
 void ut_conn_on_feedback(ut_conn *c, const ut_feedback *f, ut_ns now, ut_sent_fn *fate, void *context);
-/* The same for one that others have overtaken: what came stays true, and they may not say it again. */
 void ut_conn_on_old_feedback(ut_conn *c, const ut_feedback *f, ut_sent_fn *fate, void *context);
 /* Runs the timers: loss by time, and the tail probe, which takes the newest packet in flight for lost, so that its slot
  * is sent again. Returns true if it probed. */
@@ -237,7 +240,6 @@ void ut_conn_grant(ut_conn *c, uint64_t granted, bool urgent, ut_ns now);
 /* The peer has data for this host and credit, and nothing came for a round trip and more: perhaps the grant was lost.
  * Says it again, ever more seldom. Returns when to look next. */
 ut_ns ut_conn_grant_again(ut_conn *c, ut_ns now);
-/* Fills in a grant, and notes that none is due. */
 void ut_conn_fill_grant(ut_conn *c, ut_grant *ret);
 /* Fills in the fields of a feedback that the path knows, and notes that none is due; or that another is due at once, if
  * more numbers are new than one feedback reports on. Returns whether it is to ask for an answer. */

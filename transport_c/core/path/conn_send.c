@@ -18,7 +18,7 @@ enum {
 
 static ut_sent *sent_at(ut_conn *c, uint64_t pn)
 {
-    return &c->tx.sent[pn % UT_SENT_MAX];
+    return &c->tx.sent[pn & (c->tx.room - 1)];
 }
 
 uint32_t ut_conn_may_send(const ut_conn *c, uint32_t bytes)
@@ -27,12 +27,12 @@ uint32_t ut_conn_may_send(const ut_conn *c, uint32_t bytes)
     if (c->state != UT_CONN_UP)
         return 0;
     uint64_t used = c->tx.bytes - c->tx.lost_bytes;
-    assert(c->tx.lost_bytes <= c->tx.bytes && c->tx.next - c->tx.base <= UT_SENT_MAX);
+    assert(c->tx.lost_bytes <= c->tx.bytes && c->tx.next - c->tx.base <= c->tx.room);
     uint64_t left = c->tx.grant > used ? c->tx.grant - used : 0;
     /* A short packet that is lost gives back less credit than a full one needs. If all else is spent, on data of an op
      * that the peer keeps until it is through with this one, it must do for the repair. */
     uint64_t credit = UT_MAX2(left / bytes, (uint64_t)(left > 0 && c->tx.flying == 0));
-    uint64_t memory = UT_SENT_MAX - (c->tx.next - c->tx.base), kept = c->tx.pto_doublings ? 0 : SENT_FOR_PROBES;
+    uint64_t memory = c->tx.room - (c->tx.next - c->tx.base), kept = c->tx.pto_doublings ? 0 : SENT_FOR_PROBES;
     memory -= UT_MIN2(memory, kept);
     uint64_t window = ut_cc_room(&c->cc, c->tx.flying_bytes) / bytes;
     /* A probe is not held back by what flies: perhaps none of that will ever come (RFC 9002, 7.5). */
@@ -42,7 +42,7 @@ uint32_t ut_conn_may_send(const ut_conn *c, uint32_t bytes)
 
 uint64_t ut_conn_sending(ut_conn *c, const ut_sent *first, uint32_t packets, bool ask, ut_ns now)
 {
-    assert(c->tx.next - c->tx.base + packets <= UT_SENT_MAX);
+    assert(c->tx.next - c->tx.base + packets <= c->tx.room);
     assert(packets > 0 && first->bytes > 0);
     const uint64_t pn = c->tx.next;
     ut_sent sent = *first;
@@ -78,7 +78,8 @@ ut_ns ut_conn_silence(const ut_conn *c)
 
 ut_ns ut_conn_pto(const ut_conn *c)
 {
-    return UT_MIN2(ut_conn_silence(c) << UT_MIN2(c->tx.pto_doublings, 10), (ut_ns)UT_PTO_MAX_NS);
+    const ut_ns silence = ut_conn_silence(c);
+    return UT_MIN2(silence << UT_MIN2(c->tx.pto_doublings, 10), UT_MAX2(2 * silence, (ut_ns)UT_PTO_MAX_NS));
 }
 
 /* It was only late: takes its credit back, for the receiver counts it too. One that was overtaken says that the path
@@ -306,14 +307,14 @@ bool ut_conn_tick(ut_conn *c, ut_ns now, ut_sent_fn *fate, void *context)
     if (c->tx.flying == 0 || now < c->tx.last + ut_conn_pto(c))
         return false;
     /* That much may fly on a fast link. A peer that only was not awake for a while has it all. */
-    bool full = c->tx.next - c->tx.base == UT_SENT_MAX;
+    bool full = c->tx.next - c->tx.base == c->tx.room;
     if (full || c->tx.pto_doublings >= SILENT_PROBES) {
         /* The path has been silent for long: nothing that flew has come. Its credit, of which there may be little, and
          * if need be its memory are free to try again. */
         for (uint64_t old = c->tx.base; old < c->tx.next; old++)
             if (sent_at(c, old)->state == UT_SENT_FLYING)
                 lose(c, sent_at(c, old), UT_SENT_SILENT, now, fate, context);
-        c->tx.base = c->tx.next - c->tx.base > UT_SENT_MAX / 2 ? c->tx.next : c->tx.base;
+        c->tx.base = c->tx.next - c->tx.base > c->tx.room / 2 ? c->tx.next : c->tx.base;
         c->tx.last = now;
         c->tx.pto_doublings += c->tx.pto_doublings < 10;
         return true;

@@ -44,6 +44,7 @@ static void judge_ops(const sim_world *w, const sim_study *s, sim_judged *ret)
 {
     const sim_job *job = &w->job[0];
     uint64_t wakeups = 0, ops = 0;
+    double first = 0;
     for (uint32_t h = 0; h < job->plan->hosts; h++) {
         double own[SIM_OPS], since_last[SIM_OPS];
         uint32_t n = 0;
@@ -52,6 +53,7 @@ static void judge_ops(const sim_world *w, const sim_study *s, sim_judged *ret)
             if (!o->known)
                 continue;
             ret->worst = UT_MAX2(ret->worst, (double)o->receipt.elapsed_ns);
+            first = op == 0 ? UT_MAX2(first, (double)o->receipt.elapsed_ns) : first;
             if (op < s->warm)
                 continue;
             own[n] = (double)o->receipt.elapsed_ns;
@@ -64,6 +66,8 @@ static void judge_ops(const sim_world *w, const sim_study *s, sim_judged *ret)
         ret->op_last = UT_MAX2(ret->op_last, median(since_last, n));
     }
     ret->wakeups = part(wakeups, ops);
+    ret->goal = (s->apart_us ? ret->op_last : ret->op) / (ret->bound + 2 * ret->round_trip);
+    ret->first = (first - ret->op) / ret->round_trip;
 }
 
 /* With one slow link: the median time from the last call until the other hosts have each other's shards. */

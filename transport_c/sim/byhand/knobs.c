@@ -47,7 +47,7 @@ static const knob knobs[] = {
     KNOB(t_c_us, 0, UINT64_MAX, "expected time of a stage; 0 measured, 2^64-1 off"),
     KNOB(timer_start, 0, UT_TIMER_END - 1, "1 when all have called, the default; 2 own call"),
     KNOB(deadline_us, 1, UINT64_MAX / 2000, "of an op"),
-    KNOB(gap_us, 0, 1000000, "between two ops of a rank"),
+    KNOB(gap_us, 0, 600000000, "between two ops of a rank"),
     KNOB(apart_us, 0, 1000000, "more of that, at most: ranks call apart"),
     KNOB(mark, 0, 64 << 20, "bytes queued at the switch above which packets are marked; 0 never"),
     KNOB(packet_ns, 0, 1000000, "CPU for a packet that is received"),

@@ -27,11 +27,13 @@ enum sim_special {
 
 typedef struct sim_limits {
     double ratio_most, lost_most, healthy_most, share_least, share_most; /* 0: not judged by this */
+    double goal_most, first_most, feedback_most;
 } sim_limits;
 
 typedef struct sim_row {
     sim_study study;
     enum sim_special special;
+    uint32_t seeds; /* the worst of so many counts; 0: one, but for what is lost (matrix.c) */
     sim_limits asked;
     const char *shortfall; /* why it is known to miss what is asked; NULL for the others */
     sim_limits known;      /* of such a row: what it must hold all the same */
@@ -39,5 +41,12 @@ typedef struct sim_row {
 
 /* The rows, in order. Returns their number. */
 uint32_t sim_rows(bool quick, sim_row ret[SIM_ROWS_MAX]);
+/* Those with distance (wan.c). */
+uint32_t sim_rows_far(bool quick, sim_row ret[SIM_ROWS_MAX]);
+/* The host of every row: one that keeps up with 100 Gbit/s, where a packet comes every 121 ns, even if each comes
+ * alone. Only times count. */
+void sim_row_host(sim_study *s);
+/* Puts beside the job what |row| has beside it. */
+void sim_row_shared(sim_row *row);
 
 #endif

@@ -174,12 +174,32 @@ static void set_limits(sim_row *row)
         asked->lost_most = 0;
 }
 
+void sim_row_host(sim_study *s)
+{
+    s->light = 1;
+    s->rows = 0;
+    s->packet_ns = s->sent_ns = 15;
+    s->batch_ns = 60;
+    s->turn_ns = 1000;
+    s->firm = 1;
+    s->send_us = 100;
+    s->send_bytes = 4096 * KIB;
+}
+
+void sim_row_shared(sim_row *row)
+{
+    sim_study *s = &row->study;
+    s->rival = row->special == SIM_RIVAL;
+    s->jobs = row->special == SIM_TWO ? 2 : 1;
+    s->groups = s->core_part = row->special == SIM_CORE ? 2 : 1;
+    s->gap_us = s->rival || s->jobs > 1 ? 1 : s->gap_us;
+}
+
 static sim_row make_row(const design *d, const uint32_t at[COLUMNS])
 {
     sim_row row = {.study = sim_study_default(), .special = (enum sim_special)d->value[5][at[5]]};
     sim_study *s = &row.study;
-    s->light = 1;
-    s->rows = 0;
+    sim_row_host(s);
     s->hosts = d->value[0][at[0]];
     s->rate_mbit = d->value[1][at[1]];
     s->delay_us = d->value[2][at[2]];
@@ -187,22 +207,12 @@ static sim_row make_row(const design *d, const uint32_t at[COLUMNS])
     s->bytes = d->value[4][at[4]];
     s->warm = 1;
     s->ops = s->bytes < 1024 * KIB ? 17 : s->bytes < MB25 ? 9 : s->hosts < 32 ? 4 : 2;
-    /* A host that keeps up with 100 Gbit/s, where a packet comes every 121 ns, even if each comes alone. */
-    s->packet_ns = s->sent_ns = 15;
-    s->batch_ns = 60;
-    s->turn_ns = 1000;
-    s->firm = 1;
-    s->send_us = 100;
-    s->send_bytes = 4096 * KIB;
     s->loss_ppm = row.special == SIM_LOSS_1 ? 10000 : row.special == SIM_LOSS_5 ? 50000 : 0;
     s->apart_us = row.special == SIM_APART ? 3000 : 0;
     s->wake_us = row.special == SIM_LATE ? 1000 : s->wake_us;
     s->slow_part = row.special == SIM_SLOW ? 4 : 1;
-    s->rival = row.special == SIM_RIVAL;
-    s->jobs = row.special == SIM_TWO ? 2 : 1;
-    s->groups = s->core_part = row.special == SIM_CORE ? 2 : 1;
+    sim_row_shared(&row);
     s->ops = s->rival ? 16 : s->ops;
-    s->gap_us = s->rival || s->jobs > 1 ? 1 : s->gap_us;
     set_limits(&row);
     note_shortfall(&row);
     return row;

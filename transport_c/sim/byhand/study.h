@@ -33,6 +33,8 @@ typedef struct sim_judged {
     double op_last;    /* the same from the last host's call on */
     double worst;      /* the longest op of all, on any host, warm-up too */
     double ratio, ratio_last;  /* to the bound, after two round trips are taken off */
+    double goal;               /* the median time of an op to the bound and two round trips together */
+    double first;              /* how many round trips the first op takes beyond the median */
     double lost, lost_own;     /* parts of all packets sent: lost; lost because some queue was full */
     double feedback;           /* feedback packets per data packet */
     double turns, told;        /* per host and op: turns of its engine, feedback packets that it sent, */
