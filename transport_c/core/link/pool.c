@@ -20,8 +20,8 @@ enum {
     WHOLE = 1024,           /* of `squeeze`, `tall` and `way` */
     SQUEEZE_MOST = 2,       /* to a half at most */
     GROWS_FROM = 896,       /* `tall` rises only once half of one squeeze by a quarter has come back */
-    TALL_MOST = 3,          /* the largest pool is so many times the usual one, ... */
-    TALL_NS = 1000000,      /* ... and no larger than hosts that are so much later than was measured need it */
+    TALL_MOST = 3,          /* the largest pool is so many times the usual one, and has no more than GRANT_NS beyond */
+    PROOF_PART = 2,         /* C is believed that was seen over such a part of what a sample must last now */
     WAIT_PART = 8, /* a queue stands if packets wait longer than our burst takes, and than such a part of a round
                       trip, or the grants that may go out at once */
     WAY_STEP = 8,  /* the pool gives way, and comes back, by such a part in a round trip */
@@ -147,6 +147,16 @@ static void give_way(ut_pool *p, uint64_t extra, ut_ns now)
     p->waits_since = now;
 }
 
+/* So many bytes came in a time: C is no less. */
+static void show(ut_pool *p, uint64_t bytes, ut_ns lasted)
+{
+    const uint64_t rate = (uint64_t)((double)bytes * 1e9 / (double)lasted);
+    if (rate <= p->rate)
+        return;
+    p->rate = rate;
+    p->proof = lasted;
+}
+
 /* A part of a round trip is over: C is no less than what it brought. */
 static void look(ut_pool *p, const ut_pool_count *count, ut_ns least, ut_ns now)
 {
@@ -154,7 +164,7 @@ static void look(ut_pool *p, const ut_pool_count *count, ut_ns least, ut_ns now)
     const uint64_t bytes = count->bytes - p->look_from;
     if (lasted < least || bytes < (lasted < UT_MS ? UT_POOL_SAMPLE_PACKETS : LOOK_PACKETS) * (uint64_t)p->packet)
         return;
-    p->rate = UT_MAX2(p->rate, (uint64_t)((double)bytes * 1e9 / (double)lasted));
+    show(p, bytes, lasted);
     if (p->rate > p->top + p->top / 8 || p->rate < p->top / 2) {
         p->top = p->rate;
         p->top_at = count->bytes;
@@ -164,17 +174,26 @@ static void look(ut_pool *p, const ut_pool_count *count, ut_ns least, ut_ns now)
     p->train_at = 0;
 }
 
+/* C fades while senders wait for grants and less comes; not while the pool gives way, which then is why less comes.
+ * What was seen in too short a time, before this host was known to come so late to its work, is not believed any
+ * longer. */
+static void fade(ut_pool *p, ut_ns least, ut_ns lasted)
+{
+    if (!p->held_back || p->way < WHOLE)
+        return;
+    const bool believed = p->proof >= least / PROOF_PART;
+    p->rate -= believed ? (uint64_t)((double)p->rate * (double)UT_MIN2(lasted, UT_SECOND) / 4e9) : p->rate;
+}
+
 /* A sample has ended: round trips in which the link was busy, as far as there was credit. The burst grows only where no
  * queue has dropped it of late, or it would grow beside whoever fills that queue, and starve him. */
-static void take_sample(ut_pool *p, const ut_pool_count *count, ut_ns now)
+static void take_sample(ut_pool *p, const ut_pool_count *count, ut_ns least, ut_ns now)
 {
     const ut_ns lasted = now - p->since;
-    const uint64_t rate = (uint64_t)((double)(count->bytes - p->from.bytes) * 1e9 / (double)lasted);
+    const uint64_t bytes = count->bytes - p->from.bytes, rate = (uint64_t)((double)bytes * 1e9 / (double)lasted);
     const bool starves = p->held_back && rate < p->rate - p->rate / 32;
-    uint64_t faded = p->held_back ? (uint64_t)((double)p->rate * (double)UT_MIN2(lasted, UT_SECOND) / 4e9) : 0;
-    if (p->way < WHOLE)
-        faded = 0; /* who gives way has less for another reason */
-    p->rate = UT_MAX2(rate, p->rate - faded);
+    fade(p, least, lasted);
+    show(p, bytes, lasted);
     p->squeeze += p->lossy ? 0 : (WHOLE - p->squeeze + 63) / 64;
     if (judge_loss(p, count))
         p->tall = WHOLE;
@@ -191,7 +210,7 @@ static void take_train(ut_pool *p, ut_ns least, ut_ns now)
     const uint64_t bytes = p->seen - p->train;
     const ut_ns whole = UT_MAX2(least, UT_MS);
     if (p->train_at && now - p->train_at < whole / 2 && bytes >= LOOK_PACKETS * (uint64_t)p->packet)
-        p->rate = UT_MAX2(p->rate, (uint64_t)((double)bytes * 1e9 / (double)whole));
+        show(p, bytes, whole);
 }
 
 /* So long nothing comes between two trains: longer than grants are apart. */
@@ -204,7 +223,7 @@ static ut_ns pause_of(const ut_pool *p, ut_ns least)
 static void resize(ut_pool *p, ut_ns late, uint32_t peers)
 {
     const uint64_t rest = path_of(p) + burst_of(p, late, peers);
-    const uint64_t tall = UT_MIN2(rest * p->tall / WHOLE, rest + carried(p, TALL_NS));
+    const uint64_t tall = UT_MIN2(rest * p->tall / WHOLE, rest + carried(p, GRANT_NS));
     uint64_t warm = UT_MAX2(2 * carried(p, p->round) + slack_of(p, peers) * p->packet, (uint64_t)UT_POOL_WARM);
     set_bytes(p, UT_MIN2(tall, warm), peers);
 }
@@ -232,7 +251,7 @@ void ut_pool_measure(ut_pool *p, const ut_pool_count *count, ut_ns round, ut_ns 
     give_way(p, burst_of(p, late, peers) + (uint64_t)p->few * peers, now);
     if (now - p->since >= UT_MAX2(2 * round, LATE * late) &&
         count->packets - p->from.packets >= UT_POOL_SAMPLE_PACKETS) {
-        take_sample(p, count, now);
+        take_sample(p, count, least, now);
         begin(p, count, now);
     }
     if (p->rate)

@@ -22,7 +22,9 @@
  *
  * C is the best rate at which data were seen to arrive over a part of a round trip. So short a look knows the link
  * after the first packets of an op, and never sees a pause between two ops as a slow link. C fades only while senders
- * wait for grants and less comes, so an op begins at the rate of the last one, however long ago that was.
+ * wait for grants and less comes, so an op begins at the rate of the last one, however long ago that was. A host that
+ * is slower than its link reads late and much at a time, and a short look has seen the link alone. So the part that is
+ * looked at grows with lateness, and what was seen in a much shorter one is forgotten: C is what the host can work off.
  *
  * The burst is what must be there so that no link rests while hosts are late at their work: what the link brings in
  * that time, and UT_POOL_PACKETS packets. With so many there is nearly always one at each link, by the mean values of a
@@ -82,6 +84,7 @@ typedef struct ut_pool {
     ut_ns since;          /* when it began; 0: none runs */
     uint64_t seen;        /* bytes that had come when it was last measured, ... */
     ut_ns seen_at;        /* ... and when these were seen to have risen */
+    ut_ns proof;          /* how long the look or the sample lasted that showed `rate` */
     uint64_t top;         /* bytes per second: `rate` when it last rose by an eighth, ... */
     uint64_t top_at;      /* ... and the bytes that had come by then */
     uint64_t tokens;      /* bytes that may be granted now */
