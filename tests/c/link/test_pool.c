@@ -182,6 +182,36 @@ static void pool__takes_single_losses_for_the_networks_own(void)
     CHECK(near(all_together(), before));
 }
 
+/* A network that loses each packet by chance loses some beside each other, most of them where it loses many. A queue
+ * that is full drops nearly all of them in rows. */
+static void pool__what_chance_loses_in_a_row_is_not_our_doing(void)
+{
+    static const uint32_t lost_percent[] = {1, 2, 5, 10, 20, 40};
+    enum { TIMES = 200, TURN = 40 };
+    for (size_t i = 0; i < 2 * sizeof lost_percent / sizeof *lost_percent; i++) {
+        const uint32_t percent = lost_percent[i / 2], row = i % 2 ? 4 : 1;
+        uint32_t ours = 0, judged = 0, gap = 0;
+        fresh();
+        check_reseed(50 + i);
+        while (judged < TIMES) {
+            for (unsigned n = 0; n < TURN; n += row) { /* so many share a fate */
+                const bool lost = check_below(100) < percent;
+                count.numbers += row;
+                count.packets += lost ? 0 : row, count.bytes += lost ? 0 : row * PACKET;
+                count.runs += !lost && gap > 1 ? gap : 0;
+                gap = lost ? gap + row : 0;
+            }
+            const uint64_t before = pool.judged.numbers;
+            now += 500 * UT_US;
+            ut_pool_measure(&pool, &count, 50 * UT_US, 0, 3, now);
+            judged += pool.judged.numbers != before;
+            ours += pool.judged.numbers != before && pool.lossy;
+        }
+        CHECK_MSG(row > 1 ? ours > TIMES * 9 / 10 : ours <= TIMES / 50, "%u %% in rows of %u: %u of %u are ours",
+                  percent, row, ours, TIMES);
+    }
+}
+
 /* Less comes than the link can bring, and grants wait for room: hosts are late, in a way that nobody has measured. */
 static void pool__grows_when_the_link_starves(void)
 {
@@ -249,6 +279,7 @@ int main(int argc, char **argv)
     RUN(pool__the_end_of_a_transfer_waits_for_nothing);
     RUN(pool__never_grows_while_it_loses);
     RUN(pool__takes_single_losses_for_the_networks_own);
+    RUN(pool__what_chance_loses_in_a_row_is_not_our_doing);
     RUN(pool__grows_when_the_link_starves);
     RUN(pool__what_was_squeezed_of_late_does_not_grow);
     RUN(pool__beyond_what_the_link_needs_stays_warm);

@@ -15,11 +15,11 @@ enum {
     PACE_PART = 16,         /* grants go out so much faster than data come, or a rate that rises is never seen */
     LOSS_PACKETS = 1024,    /* loss is judged over at least so many */
     LOSS_MOST = 1000,       /* of a million */
-    RUNS_PART = 4,          /* it is our doing if a quarter of it was lost in runs */
+    RUNS_PART = 4,          /* it is our doing if a quarter was lost in runs of what is not so by chance */
     SLACK_MIN = 60,         /* packets beyond those on the way, standing credit included, however much is lost */
     WHOLE = 1024,           /* of `squeeze`, `tall` and `way` */
     SQUEEZE_MOST = 2,       /* to a half at most */
-    GROWS_FROM = 896,       /* `tall` rises only once half of one squeeze by a quarter has come back */
+    GROWS_FROM = 704,       /* `tall` rises unless more is squeezed than once by a quarter (768) and a sixteenth */
     TALL_MOST = 3,          /* the largest pool is so many times the usual one, and has no more than GRANT_NS beyond */
     PROOF_PART = 2,         /* C is believed that was seen over such a part of what a sample must last now */
     WAIT_PART = 8, /* a queue stands if packets wait longer than our burst takes, and than such a part of a round
@@ -70,15 +70,23 @@ static void begin(ut_pool *p, const ut_pool_count *count, ut_ns now)
     p->held_back = false;
 }
 
+/* How many of |lost| packets have lost neighbours if each is lost by chance: all but those of which both came. */
+static double runs_by_chance(uint64_t lost, uint64_t sent)
+{
+    const double came = (double)(sent - lost) / (double)sent;
+    return (double)lost * (1 - came * came);
+}
+
 /* Looks at what was lost, once enough packets were sent. A queue that is full drops packets in a row, for they come in
- * bursts; a network that loses by itself drops one here and one there. */
+ * bursts; a network that loses by itself drops one here and one there, and two in a row as often as chance has it. */
 static bool judge_loss(ut_pool *p, const ut_pool_count *count)
 {
     uint64_t sent = count->numbers - p->judged.numbers, came = count->packets - p->judged.packets;
     uint64_t lost = sent - UT_MIN2(came, sent), runs = count->runs - p->judged.runs;
     if (sent < LOSS_PACKETS)
         return false;
-    p->lossy = lost * 1000000 > sent * LOSS_MOST && runs * RUNS_PART > lost;
+    const double chance = runs_by_chance(lost, sent);
+    p->lossy = lost * 1000000 > sent * LOSS_MOST && ((double)runs - chance) * RUNS_PART > (double)lost - chance;
     p->judged = *count;
     if (p->lossy) {
         p->squeeze = UT_MAX2(p->squeeze - p->squeeze / 4, (uint32_t)(WHOLE / SQUEEZE_MOST));
