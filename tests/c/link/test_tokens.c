@@ -53,6 +53,26 @@ static void ut_tokens_wake__forgets_with_the_next_look(void)
     CHECK_EQ(ut_tokens_wake(&t, PACKET), UT_NEVER);
 }
 
+/* Data that waits goes again after as long as the limit takes for a quantum, and never a pause longer. */
+static void ut_tokens_pause__is_the_longest_between_two_quanta(void)
+{
+    static const uint64_t limits[] = {0, 1000000, 70000000, 125000000, 2000000000};
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+        ut_ns last = UT_SECOND, longest = 0;
+        ut_tokens_init(&t, limits[i]);
+        for (ut_ns now = last; now < last + 100 * UT_MS && now < 2 * UT_SECOND; now += UT_US) {
+            uint32_t some = ut_tokens_take(&t, 4, PACKET, now);
+            longest = some ? UT_MAX2(longest, now - last) : longest;
+            last = some ? now : last;
+            for (uint32_t k = 0; some && k < 100; k++, some = ut_tokens_take(&t, 4, PACKET, now))
+                ut_tokens_sent(&t, some * PACKET);
+        }
+        const ut_ns pause = ut_tokens_pause(&t, PACKET);
+        CHECK_MSG(longest <= pause + 2 * UT_US && longest + pause / 8 + 2 * UT_US >= pause, "%zu: %zu, want %zu", i,
+                  (size_t)longest, (size_t)pause);
+    }
+}
+
 static void ut_tokens_take__without_a_bound_all_may_go(void)
 {
     ut_tokens_init(&t, 0);
@@ -67,6 +87,7 @@ int main(void)
 {
     RUN(ut_tokens_take__lets_through_what_it_says);
     RUN(ut_tokens_take__without_a_bound_all_may_go);
+    RUN(ut_tokens_pause__is_the_longest_between_two_quanta);
     RUN(ut_tokens_wake__forgets_with_the_next_look);
     return check_end();
 }

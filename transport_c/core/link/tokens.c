@@ -44,6 +44,11 @@ void ut_tokens_sent(ut_tokens *t, uint32_t bytes)
     t->bytes -= UT_MIN2(t->bytes, bytes);
 }
 
+ut_ns ut_tokens_pause(const ut_tokens *t, uint32_t packet)
+{
+    return t->limit ? (ut_ns)((double)quantum(t->limit, packet) * 1e9 / (double)t->limit) : 0;
+}
+
 ut_ns ut_tokens_wake(const ut_tokens *t, uint32_t packet)
 {
     uint64_t rate = t->limit;

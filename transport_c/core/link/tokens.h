@@ -34,5 +34,7 @@ uint32_t ut_tokens_take(ut_tokens *t, uint32_t n, uint32_t packet, ut_ns now);
 void ut_tokens_sent(ut_tokens *t, uint32_t bytes);
 /* When the data that waits may be sent; UT_NEVER if no data waits. */
 ut_ns ut_tokens_wake(const ut_tokens *t, uint32_t packet);
+/* For how long nothing is sent between two quanta, though data waits; 0 without a limit. */
+ut_ns ut_tokens_pause(const ut_tokens *t, uint32_t packet);
 
 #endif
