@@ -19,7 +19,7 @@ enum {
     SLACK_MIN = 60,         /* packets beyond those on the way, standing credit included, however much is lost */
     WHOLE = 1024,           /* of `squeeze`, `tall` and `way` */
     SQUEEZE_MOST = 2,       /* to a half at most */
-    GROWS_FROM = 704,       /* `tall` rises unless more is squeezed than once by a quarter (768) and a sixteenth */
+    GROWS_FROM = 700,       /* `tall` rises unless more is squeezed than once by a quarter (768) and a fifteenth */
     TALL_MOST = 3,          /* the largest pool is so many times the usual one, and has no more than GRANT_NS beyond */
     PROOF_PART = 2,         /* C is believed that was seen over such a part of what a sample must last now */
     WAIT_PART = 8, /* a queue stands if packets wait longer than our burst takes, and than such a part of a round
