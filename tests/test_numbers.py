@@ -14,12 +14,14 @@ import numpy as np
 import pytest
 
 from ultima._native import ffi, lib
+from ultima.base import words
 from ultima.coded import codes
 from ultima.coded.plan import AMPLIFICATION_MAX
 from ultima.daemon.base.errors import ENGINE_ERRORS
 from ultima.daemon.base.ranges import STEP_OPS, WINDOW
 from ultima.daemon.engine import engine
 from ultima.v1 import admin_pb2, limits, records_pb2
+from ultima.v1.wires import WIRE_NAME_MAX, WIRES, WIRES_MAX
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -39,6 +41,10 @@ def test_limits__are_those_of_the_core() -> None:
     assert {name: getattr(limits, name) for name in pairs} == pairs
     ours = {"LANES_MAX", "JOB_NAME_MAX", "PACKET_BYTES_STEP"}  # that the core does not know
     assert {name for name in vars(limits) if name.isupper()} == pairs.keys() | ours
+
+
+def test_wires__are_those_of_the_client() -> None:
+    assert tuple(words.WIRES) == WIRES and len(WIRES) <= WIRES_MAX and max(map(len, WIRES)) <= WIRE_NAME_MAX
 
 
 def test_steps__have_as_many_numbers_as_in_the_core() -> None:

@@ -139,12 +139,27 @@ def _quantised(
         raise InvalidArgument("dtype", kind.name, "float32 with a wire form")
     if op not in _WIRE_OPS:
         raise InvalidArgument("op", op, f"one of {', '.join(_WIRE_OPS)} with a wire form")
+    _check_known(connection, {"wire": wire, "answer": answer or wire})
     if not connection.session.sparse:
         text = "forms of few bits are summed only by algorithm 'tar', without a policy, in jobs that are not "
         raise Unsupported("allreduce with wire", text + "deterministic: elsewhere sums would be rounded at every hop")
     residual = None if feedback is None else _residual(connection, source, target, feedback)
     nearest = rounding == "nearest" or (rounding is None and residual is not None)
     return QuantCall(forms_of(wire, answer or wire), nearest, residual)
+
+
+def _check_known(connection: Connection, asked: dict[str, str]) -> None:
+    """Raises Unsupported, alike on all ranks, if the daemon of a host does not know a form."""
+    hosts = [host for host in connection.session.hosts if host.ranks]
+    for field, form in asked.items():
+        lacking = next((host for host in hosts if form not in host.wires), None)
+        if lacking is not None:
+            known = [each for each in WIRES if all(each in host.wires for host in hosts)]
+            raise Unsupported(
+                "allreduce with wire",
+                f"{field} = {form!r}: allowed: {', '.join(known) or 'none'}, which all daemons of this job know; "
+                f"host {lacking.index} ({lacking.address}) knows {', '.join(lacking.wires) or 'none'}",
+            )
 
 
 def _residual(connection: Connection, source: AnyArray, target: AnyArray, feedback: Any) -> AnyArray:

@@ -124,6 +124,8 @@ class Host:
     """Its ranks, ascending."""
     port: int = 0
     """The port on which the daemon answers other daemons."""
+    wires: tuple[str, ...] = ()
+    """Forms of few bits that its daemon knows: `wire` of allreduce can be one that all hosts know."""
 
 
 @dataclass(frozen=True, slots=True)

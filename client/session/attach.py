@@ -43,7 +43,7 @@ from ultima.session.notes import hear, tell
 from ultima.session.state_line import DaemonStateLine
 from ultima.settings import options as job_options
 from ultima.settings.config import Settings
-from ultima.v1 import trainer_pb2, trainer_pb2_grpc
+from ultima.v1 import trainer_pb2, trainer_pb2_grpc, types_pb2
 from ultima.v1.job_options import POLICY_CODED
 from ultima.v1.limits import LANES_MAX
 from ultima.v1.unix_target import unix_target
@@ -110,7 +110,7 @@ class DaemonConnector:
             if answer.portions not in (0, 1, answer.lanes):
                 raise ProtocolError(f"the daemon says {answer.portions} portions; the job has {answer.lanes} lanes")
             lanes = pairs[: answer.lanes]  # the daemon may have more than the job
-            hosts = tuple(Host(host.index, host.address, tuple(host.ranks), host.grpc_port) for host in answer.hosts)
+            hosts = tuple(map(_host, answer.hosts))
             undo.pop_all()
             bells = fds[4::3][: len(lanes)]
             for fd in {*fds} - {fds[1], *bells}:
@@ -145,6 +145,10 @@ class DaemonConnector:
                 options=options,
                 sparse=not partial and options.get("algorithm") == "tar" and options.get("deterministic") == "no",
             )
+
+
+def _host(said: types_pb2.Host) -> Host:
+    return Host(said.index, said.address, tuple(said.ranks), said.grpc_port, tuple(said.wires))
 
 
 class _TryAgain(Exception):

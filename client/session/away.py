@@ -150,6 +150,7 @@ class Following:
     def calls_next(self) -> int:
         """The number of the op that this rank calls next."""
         return self._next_seq - self._behind
+
     def _see(self, views: list[View]) -> None:
         self._views += views
         self._view = views[-1] if views else self._view

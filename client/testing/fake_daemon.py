@@ -49,6 +49,7 @@ from ultima.testing.stand_in import Peer
 from ultima.testing.trainer import FakeRings, Trainer
 from ultima.v1.job_options import OPTIONS
 from ultima.v1.limits import HOSTS_MAX, LOCAL_RANKS_MAX
+from ultima.v1.wires import WIRES
 
 
 class FakeDaemon:
@@ -77,7 +78,7 @@ class FakeDaemon:
             raise InvalidArgument("world_size", world_size, f"at most {HOSTS_MAX} hosts of {ranks_per_host} ranks")
         self.world_size = world_size
         self.hosts = tuple(
-            Host(index, f"127.0.0.{index + 1}", tuple(range(low, min(low + ranks_per_host, world_size))))
+            Host(index, f"127.0.0.{index + 1}", tuple(range(low, min(low + ranks_per_host, world_size))), wires=WIRES)
             for index, low in enumerate(range(0, world_size, ranks_per_host))
         )
         """The pretended hosts, by host index."""

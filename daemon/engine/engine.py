@@ -31,6 +31,7 @@ from ultima.daemon.engine.reports import PeerStats as PeerStats
 from ultima.daemon.engine.seal import Seal
 from ultima.daemon.engine.sealed import Sealed
 from ultima.daemon.engine.structs import job_config
+from ultima.v1.wires import WIRES
 
 KEYS_BYTES = 48 << 10  # for the keys of a path: 32 contexts of the cipher library, which says nothing of their size
 
@@ -67,6 +68,8 @@ class EngineInfo:
     event_fd: int
     submission_bytes: int
     completion_bytes: int
+    wires: tuple[str, ...] = WIRES
+    """Forms of few bits in which it can send and sum gradients."""
 
 
 @dataclass(frozen=True, slots=True)

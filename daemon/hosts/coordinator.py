@@ -47,6 +47,8 @@ from ultima.daemon.hosts.registration import (
     Voucher,
     check_options,
     check_owner,
+    check_wires,
+    common_wires,
     disagreement,
     form,
 )
@@ -444,7 +446,9 @@ class Coordinator(Seating):
                     f"job {new.job!r}: engine.lanes = {len(new.host.ports)} on {new.host.address}: "
                     f"the job that is under way began with {record.lanes}"
                 )
-            record.hosts[index] = replace(new.host, index=index, ranks=host.ranks)
+            check_wires(new, record.hosts)
+            wires = common_wires(record.hosts)
+            record.hosts[index] = replace(new.host, index=index, ranks=host.ranks, wires=wires)
             record.states[index] = State.ABSENT  # until it says that it is up
             if record.over:
                 self._drop(new.job, record, "its last host was restarted")

@@ -55,6 +55,8 @@ class Host:
     """Of its daemon, by its certificate; "" among daemons without certificates."""
     cpus: int = 0
     """That its daemon may keep busy, and its ranks; 0 if it does not say."""
+    wires: tuple[str, ...] = ()
+    """Forms of few bits that its engine knows; of a host that came into a job under way: those that the job has."""
 
     @property
     def vacant(self) -> bool:
@@ -85,6 +87,7 @@ class Host:
             wire_version=WIRE_VERSION,
             node=self.node,
             cpus=self.cpus,
+            wires=self.wires,
             state=types_pb2.HOST_STATE_UNSPECIFIED if state is None else types_pb2.HostState.ValueType(int(state)),
         )
 
@@ -101,6 +104,7 @@ class Host:
             packet_bytes=host.packet_bytes,
             node=host.node,
             cpus=host.cpus,
+            wires=tuple(host.wires),
         )
 
 
@@ -156,9 +160,9 @@ class Membership:
         )
 
 
-def seat(index: int, packet_bytes: int) -> Host:
-    """One that nobody has."""
-    return Host(index, "", 0, (), 0, (index,), packet_bytes)
+def seat(index: int, packet_bytes: int, wires: tuple[str, ...] = ()) -> Host:
+    """One that nobody has; who takes it knows `wires`."""
+    return Host(index, "", 0, (), 0, (index,), packet_bytes, wires=wires)
 
 
 def fresh_number() -> int:

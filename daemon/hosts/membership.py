@@ -10,6 +10,7 @@ next), the one who knows the other one bounds it by WINDOW: no single message ca
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -32,9 +33,11 @@ from ultima.v1.limits import (
     WORLD_SIZE_MAX,
 )
 from ultima.v1.nodes import NODE_ALLOWED, is_node
+from ultima.v1.wires import WIRE_NAME_MAX, WIRES_MAX
 
 ADDRESS_MAX = 64  # characters; an IPv6 address with a scope has fewer
 PORT_MAX = 65535
+_WIRE_NAME = re.compile(f"[a-z0-9_]{{1,{WIRE_NAME_MAX}}}")
 STATES = sorted({0, *State})
 
 
@@ -68,6 +71,7 @@ def host(message: types_pb2.Host, name: str, address: str) -> Host:
     packet = whole(f"{name}.packet_bytes", message.packet_bytes, PACKET_BYTES_MIN, PACKET_BYTES_MAX)
     if packet % PACKET_BYTES_STEP:
         raise InvalidArgument(f"{name}.packet_bytes = {packet}: allowed: a multiple of {PACKET_BYTES_STEP}")
+    _check_wires(f"{name}.wires", message.wires)
     if message.node and not is_node(message.node):
         raise InvalidArgument(f"{name}.node = {shown(message.node)}: allowed: {NODE_ALLOWED}")
     _check_state(f"{name}.state", message.state)
@@ -90,7 +94,8 @@ def _seat_or_host(message: types_pb2.Host, name: str, address: str, seats: bool)
     if not seats or message.incarnation:
         return host(message, name, address)
     packet = whole(f"{name}.packet_bytes", message.packet_bytes, PACKET_BYTES_MIN, PACKET_BYTES_MAX)
-    return replace(seat(message.index, packet), ranks=tuple(message.ranks))
+    _check_wires(f"{name}.wires", message.wires)
+    return replace(seat(message.index, packet, tuple(message.wires)), ranks=tuple(message.ranks))
 
 
 def hosts(messages: Sequence[types_pb2.Host], world_size: int, address: str, seats: bool = False) -> tuple[Host, ...]:
@@ -163,6 +168,17 @@ def _check_wire_version(message: types_pb2.Host, address: str) -> None:
     if version != WIRE_VERSION:
         host = Host.from_proto(message, address).name
         raise FailedPrecondition(f"{host} speaks wire version {version}, this daemon {WIRE_VERSION}")
+
+
+def _check_wires(name: str, wires: Sequence[str]) -> None:
+    """A newer release may know forms that this one has never heard of, so only what may be a name is asked."""
+    if len(wires) > WIRES_MAX:
+        raise InvalidArgument(f"{name}: {len(wires)} entries: allowed: up to {WIRES_MAX}")
+    for i, wire in enumerate(wires):
+        if not _WIRE_NAME.fullmatch(wire):
+            raise InvalidArgument(
+                f"{name}[{i}] = {shown(wire)}: allowed: 1 to {WIRE_NAME_MAX} lower-case letters, digits and '_'"
+            )
 
 
 def _check_count(name: str, values: Sequence[object], most: int) -> None:

@@ -158,6 +158,23 @@ def check_options(job: str, rank: int, options: Options, asked: Options) -> None
         )
 
 
+def common_wires(hosts: Iterable[Host]) -> tuple[str, ...]:
+    """The forms of few bits that a job's ranks can use: those that all its hosts know. Free seats say nothing."""
+    known = [host.wires for host in hosts if not host.vacant]
+    return tuple(wire for wire in known[0] if all(wire in each for each in known)) if known else ()
+
+
+def check_wires(new: Registration, hosts: Iterable[Host]) -> None:
+    """Raises FailedPrecondition unless a host that comes into a job under way knows each form that the job's ranks
+    were told that they can use."""
+    lacks = [wire for wire in common_wires(hosts) if wire not in new.host.wires]
+    if lacks:
+        raise FailedPrecondition(
+            f"job {new.job!r}: wires = {', '.join(new.host.wires) or 'none'} on {new.host.address}: allowed: those "
+            f"that know {', '.join(lacks)}, too, as the job that is under way does: update the daemon there"
+        )
+
+
 def form(registrations: Iterable[Registration]) -> list[Host]:
     """The hosts of a complete set of registrations, in order. Raises ResourceExhausted over the engine's limits."""
     places: dict[Place, Host] = {}

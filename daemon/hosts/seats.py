@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from ultima.daemon.base.errors import FailedPrecondition
 from ultima.daemon.hosts.host import Host, Membership, State, seat
-from ultima.daemon.hosts.registration import Record, Registration, check_options
+from ultima.daemon.hosts.registration import Record, Registration, check_options, check_wires, common_wires
 
 SETTLE_SECONDS = 1.0  # for which nobody came any more, before a job begins with fewer hosts than it has seats
 TAKEN_SECONDS = 60.0  # for a host to come up that was given a seat; the longest join of a daemon's default limits
@@ -24,7 +24,7 @@ def seated(registrations: Iterable[Registration], most: int) -> list[Host]:
     came = list(registrations)
     packet = min(each.host.packet_bytes for each in came)
     hosts = [replace(r.host, index=i, ranks=(i,), packet_bytes=packet) for i, r in enumerate(came)]
-    return [*hosts, *(seat(i, packet) for i in range(len(came), most))]
+    return [*hosts, *(seat(i, packet, common_wires(hosts)) for i in range(len(came), most))]
 
 
 def free_seat(record: Record, host: Host, now: float) -> int | None:
@@ -56,6 +56,7 @@ def check_newcomer(new: Registration, record: Record) -> None:
                 f"job {new.job!r}: {name} differs: this rank says {here}, the job that is under way began with {there}"
             )
     check_options(new.job, new.rank, new.options, record.options)
+    check_wires(new, record.hosts)
     for name, value, least in (
         ("engine.lanes", len(new.host.ports), record.lanes),
         ("engine.packet_bytes", new.host.packet_bytes, record.hosts[0].packet_bytes),
@@ -82,8 +83,8 @@ def take_seat(new: Registration, record: Record, now: float) -> Membership | Non
         index = free_seat(record, new.host, now)
         if index is None:
             return None
-        packet = record.hosts[index].packet_bytes
-        record.hosts[index] = replace(new.host, index=index, ranks=(index,), packet_bytes=packet)
+        packet, wires = record.hosts[index].packet_bytes, common_wires(record.hosts)
+        record.hosts[index] = replace(new.host, index=index, ranks=(index,), packet_bytes=packet, wires=wires)
         record.states[index], record.taken_at[index] = State.CONNECTING, now
     return _told(record, record.hosts, record.states, under_way=True)
 

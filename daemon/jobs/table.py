@@ -3,8 +3,7 @@
 
 Coming in takes four steps, each bounded by the caller's deadline: the rank is *admitted* to the job's life on this
 host, it *registers* with the coordinator and learns the membership, the job *connects* to the other hosts, and then
-every local rank gets its *session*, because the engine waits for those that it knows. Whatever goes wrong on the way
-leaves nothing behind.
+every local rank gets its *session*, because the engine waits for those that it knows. A failure leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -258,6 +257,7 @@ class JobTable:
             packet_bytes=self._engine.info.packet_bytes,
             node=self._node,
             cpus=cpus(),
+            wires=self._engine.info.wires,
         )
         left = self._left.get(job.title, 0)
         if spec.rendezvous is None:

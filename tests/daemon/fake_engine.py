@@ -43,6 +43,7 @@ from ultima.daemon.engine.pauses import Reached
 from ultima.daemon.engine.seal import Seal
 from ultima.daemon.engine.structs import job_config
 from ultima.v1.limits import JOBS_MAX
+from ultima.v1.wires import WIRES
 
 SUBMISSION_BYTES, COMPLETION_BYTES = ffi.sizeof("ut_submission_ring"), ffi.sizeof("ut_completion_ring")
 JOB_BYTES = 1 << 20
@@ -134,6 +135,7 @@ class FakeEngine(NativeJoins):
         self._events: deque[Event] = deque()
         self.gathers = False
         """Ops that end wake nobody; whoever asks is told."""
+        self.wires = WIRES
         self._rung = False
         self._cids = itertools.count(0x1000 * (1 + id(self) % 0xFFFF))
 
@@ -151,6 +153,7 @@ class FakeEngine(NativeJoins):
             event_fd=self._event_fd,
             submission_bytes=SUBMISSION_BYTES,
             completion_bytes=COMPLETION_BYTES,
+            wires=self.wires,
         )
 
     def now(self) -> int:

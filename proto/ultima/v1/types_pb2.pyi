@@ -289,6 +289,7 @@ class Host(google.protobuf.message.Message):
     WIRE_VERSION_FIELD_NUMBER: builtins.int
     NODE_FIELD_NUMBER: builtins.int
     CPUS_FIELD_NUMBER: builtins.int
+    WIRES_FIELD_NUMBER: builtins.int
     index: builtins.int
     """Index of the host in the job, from 0; hosts are ordered by their lowest rank."""
     address: builtins.str
@@ -323,6 +324,14 @@ class Host(google.protobuf.message.Message):
     def ranks(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """Ranks of the job on this host, ascending."""
 
+    @property
+    def wires(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Forms of few bits in which the host's engine can send and sum gradients, by name ("int8"): up to 16 names of up to 16
+        lower-case letters, digits and "_". Hosts of one job may differ: its ranks can use what all hosts know, as the answer
+        to JoinJob tells each of them. A host that comes into a job under way has to know what all its hosts know:
+        FAILED_PRECONDITION, and the message names the form.
+        """
+
     def __init__(
         self,
         *,
@@ -337,8 +346,9 @@ class Host(google.protobuf.message.Message):
         wire_version: builtins.int = ...,
         node: builtins.str = ...,
         cpus: builtins.int = ...,
+        wires: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["address", b"address", "cpus", b"cpus", "grpc_port", b"grpc_port", "incarnation", b"incarnation", "index", b"index", "lanes", b"lanes", "node", b"node", "packet_bytes", b"packet_bytes", "ranks", b"ranks", "state", b"state", "wire_version", b"wire_version"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["address", b"address", "cpus", b"cpus", "grpc_port", b"grpc_port", "incarnation", b"incarnation", "index", b"index", "lanes", b"lanes", "node", b"node", "packet_bytes", b"packet_bytes", "ranks", b"ranks", "state", b"state", "wire_version", b"wire_version", "wires", b"wires"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___Host: typing_extensions.TypeAlias = Host

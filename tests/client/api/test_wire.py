@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -169,6 +170,26 @@ def test_refusals__name_the_argument_and_what_is_allowed(said: dict[str, Any], f
             job.allreduce(array, **rest)
         assert caught.value.field == field
         assert job.allreduce(np.ones(8, np.float32)).complete, "and no number was used"
+
+
+@pytest.mark.parametrize(
+    ("said", "text"),
+    [
+        ({"wire": "int8"}, r"wire = 'int8': allowed: int16, which .* know; host 1 \(127.0.0.2\) knows int16, int2$"),
+        ({"wire": "int4", "answer": "int16"}, "wire = 'int4': allowed: int16"),
+        ({"wire": "int4"}, "wire = 'int4': allowed: int16"),
+    ],
+)
+def test_refusals__a_form_that_a_host_does_not_know(said: dict[str, Any], text: str) -> None:
+    """Alike on all ranks, those of the host that knows it too, and before anything is sent."""
+    with FakeDaemon(2) as daemon, ExitStack() as stack:
+        daemon.hosts = (daemon.hosts[0], replace(daemon.hosts[1], wires=("int16", "int2")))
+        jobs = [stack.enter_context(daemon.connect(rank, arena="4M")) for rank in range(2)]
+        for job in jobs:
+            with pytest.raises(ultima.Unsupported, match=text):
+                job.allreduce_async(np.ones(8, np.float32), **said)
+        handles = [job.allreduce_async(np.ones(8, np.float32), wire="int16") for job in jobs]
+        assert [handle.wait().op_seq for handle in handles] == [0, 0], "and no number was used"
 
 
 def test_refusals__other_jobs() -> None:

@@ -19,8 +19,9 @@ from ultima.daemon.base.errors import (
 from ultima.daemon.base.waiting import Changes, numbers
 from ultima.daemon.hosts import coordinator as module
 from ultima.daemon.hosts.coordinator import Coordinator
-from ultima.daemon.hosts.host import Host, Membership, State
+from ultima.daemon.hosts.host import Elastic, Host, Membership, State
 from ultima.daemon.hosts.registration import Record, Registration, Voucher, form
+from ultima.daemon.hosts.seats import seated, take_seat
 
 
 def registration(rank: int, world_size: int = 2, host: int | None = None, life: int = 1, **fields: Any) -> Registration:
@@ -363,3 +364,35 @@ async def test_changes__wakes_and_times_out() -> None:
     assert await waiting is True
     assert await changes.until(lambda: False, soon(0.02)) is False
     assert await changes.until(lambda: True, soon(-1)) is True
+
+
+def knowing(new: Registration, *wires: str) -> Registration:
+    return replace(new, host=replace(new.host, wires=wires))
+
+
+async def test_wires__who_comes_back_knows_what_the_job_was_told(coordinator: Coordinator) -> None:
+    """Ranks use the forms that all hosts knew at their join, so nobody comes who knows fewer, or is told of more."""
+    first = [knowing(registration(0), "int16", "int8", "int4"), knowing(registration(1), "int16", "int8")]
+    record = await formed(coordinator, *first)
+    assert [host.wires for host in record.hosts] == [("int16", "int8", "int4"), ("int16", "int8")], "as each has said"
+    up(coordinator, record, 0, 1)
+    record.confirmed = True
+    up(coordinator, record, 0, state=State.ABSENT)
+    text = "wires = int16, int4 on 10.0.0.0: allowed: those that know int8, too"
+    with pytest.raises(FailedPrecondition, match=text):
+        await coordinator.register(knowing(registration(0, life=2), "int16", "int4"), soon())
+    back = await coordinator.register(knowing(registration(0, life=3), "int2", "int16", "int8"), soon())
+    assert [host.wires for host in back.hosts] == [("int16", "int8")] * 2
+
+
+def test_wires__of_a_job_whose_hosts_come_and_go() -> None:
+    rules = Elastic(1)
+    came = [
+        knowing(registration(at, 3, elastic=rules), *wires) for at, wires in ((0, ("int16", "int8")), (1, ("int8",)))
+    ]
+    record = Record(1, 3, 1, seated(came, 3), [State.UP, State.UP, State.ABSENT], elastic=rules)
+    assert record.hosts[2].vacant and record.hosts[2].wires == ("int8",), "whoever takes it will know that"
+    with pytest.raises(FailedPrecondition, match=r"wires = none on 10.0.0.2: allowed: those that know int8"):
+        take_seat(registration(2, 3, elastic=rules), record, 0.0)
+    told = take_seat(knowing(registration(2, 3, elastic=rules), "int16", "int8"), record, 0.0)
+    assert told is not None and [host.wires for host in told.hosts] == [("int16", "int8"), ("int8",), ("int8",)]

@@ -484,3 +484,12 @@ async def test_join__many_ranks_many_hosts(house: House) -> None:
     assert all(len(engine(daemon).sessions) == 3 for daemon in daemons)
     joined: trainer_pb2.JoinJobResponse = trainers[17].joined
     assert [list(h.ranks) for h in joined.hosts] == [[r, r + 6, r + 12] for r in range(6)]
+
+
+async def test_join__tells_which_forms_of_few_bits_each_host_knows(house: House) -> None:
+    daemons = [await house.daemon(), await house.daemon()]
+    engine(daemons[1]).wires = ("int16", "int2")
+    trainers = await house.job(daemons)
+    for trainer in trainers:
+        assert trainer.joined is not None
+        assert [list(host.wires) for host in trainer.joined.hosts] == [["int16", "int8", "int4"], ["int16", "int2"]]
