@@ -42,6 +42,12 @@ EVENT_KIND = Enum(
             text="Partial jobs: op_seq has started here; host: initiator; a: ranks here that are in it; b: of a coded "
             "job: the step.",
         ),
+        Value(
+            "QUANT",
+            9,
+            text="A quantised op has ended here; a: its forms; b: bytes of payload sent; c: received; d: bytes of the "
+            "array due from other hosts that came.",
+        ),
     ),
     text="What has happened.",
 )

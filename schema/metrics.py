@@ -36,6 +36,18 @@ METRICS = (
     Metric("counter", "ultima_bucket_bytes", "Bytes of all buckets of ops that ended here.", "ultima_job"),
     Metric(
         "counter",
+        "ultima_wire_bytes",
+        "Payload of ops with a form of few bits (wire).",
+        "ultima_job wire direction",
+    ),
+    Metric(
+        "counter",
+        "ultima_wire_value_bytes",
+        "Bytes of arrays that such ops received as that payload.",
+        "ultima_job wire",
+    ),
+    Metric(
+        "counter",
         "ultima_missing_bytes",
         "Bytes missing: absent, silent, lost, closed, view, unknown.",
         "ultima_job reason",

@@ -158,10 +158,18 @@ def job_lines(job: admin_pb2.JobStatus) -> list[str]:
     return [
         f"job {job.job}: {ranks}, next op {job.next_op_seq}, host {job.host_index} here",
         f"  ops {', '.join(counts)}; missing {size(job.missing_bytes)}; {times}",
+        *map(_wire_line, job.wires),
         *(f"  {ailment.name}: {ailment.text}" for ailment in job.ailments),
         *(f"  {line}" for line in outside_lines(job)),
         *_late_lines(job),
     ]
+
+
+def _wire_line(row: admin_pb2.WireStatus) -> str:
+    """What quantised ops of one form moved, and its share of what dense ops would have received."""
+    share = f" ({row.received_bytes / row.value_bytes:.3f})" if row.value_bytes else ""
+    received = f"received {size(row.received_bytes)} for {size(row.value_bytes)} of values{share}"
+    return f"  wire {row.wire}: sent {size(row.sent_bytes)}, {received}"
 
 
 def _late_lines(job: admin_pb2.JobStatus) -> list[str]:

@@ -35,6 +35,7 @@ class EventKind(IntEnum):
     PATH = 6
     READY = 7
     ACTIVATED = 8
+    QUANT = 9
     # generated: end
 
 
@@ -76,8 +77,20 @@ VALUES = {
 # generated: end
 
 
+WIRES = {4: "int16", 5: "int8", 6: "int4"}
+
+
+def wire_words(forms: int) -> str:
+    """The form in which contributions of a quantised op travel, and after a "/" that of results, if it differs; "none"
+    for 0."""
+    given, answered = (WIRES.get(form, str(form)) for form in (forms & 15, forms >> 4))
+    return "none" if not forms else given if given == answered else f"{given}/{answered}"
+
+
 def value_word(field: str, number: int) -> str:
     """What a number means as a value of a field in which calls differ: a word, or the number itself."""
+    if field == "wire":
+        return wire_words(number)
     return VALUES.get(field, {}).get(number, str(number))
 
 

@@ -19,6 +19,10 @@ ROWS = (
     Metric("ultima_ops", "Ops that ended here, by outcome; insufficient: own values alone.", ("ultima_job", "status")),
     Metric("ultima_bytes", "Payload sent to and received from other hosts.", ("ultima_job", "direction")),
     Metric("ultima_bucket_bytes", "Bytes of all buckets of ops that ended here.", ("ultima_job",)),
+    Metric("ultima_wire_bytes", "Payload of ops with a form of few bits (wire).", ("ultima_job", "wire", "direction")),
+    Metric(
+        "ultima_wire_value_bytes", "Bytes of arrays that such ops received as that payload.", ("ultima_job", "wire")
+    ),
     Metric(
         "ultima_missing_bytes", "Bytes missing: absent, silent, lost, closed, view, unknown.", ("ultima_job", "reason")
     ),

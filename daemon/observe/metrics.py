@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ultima.daemon.observe.stats import WireBytes
+
 STRAGGLER_OPS = 256  # newest ops of a job, of which the straggler's score is a share
 
 
@@ -25,6 +27,8 @@ class JobFacts:
     missing: Mapping[str, int]
     """Bytes by reason."""
     bucket_bytes: int
+    wires: Mapping[str, WireBytes]
+    """Of quantised ops, by the form in which they travelled."""
     sent_bytes: int
     received_bytes: int
     contributors: int

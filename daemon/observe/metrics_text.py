@@ -108,6 +108,14 @@ def _jobs(jobs: Sequence[JobFacts]) -> Iterator[Metric]:
     ]
     yield _counter("ultima_bytes", moved)
     yield _counter("ultima_bucket_bytes", [([job.name], job.bucket_bytes) for job in jobs])
+    forms = [(job.name, wire, row) for job in jobs for wire, row in sorted(job.wires.items())]
+    ways = [
+        ([name, wire, way], count)
+        for name, wire, row in forms
+        for way, count in (("sent", row.sent), ("received", row.received))
+    ]
+    yield _counter("ultima_wire_bytes", ways)
+    yield _counter("ultima_wire_value_bytes", [([name, wire], row.values) for name, wire, row in forms])
     missing = [([job.name, reason], job.missing.get(reason, 0)) for job in jobs for reason in _MISSING]
     yield _counter("ultima_missing_bytes", missing)
     row = BY_NAME["ultima_op_duration_seconds"]

@@ -5,12 +5,24 @@ from __future__ import annotations
 
 import statistics
 from collections import deque
+from typing import NamedTuple
 
 from ultima.daemon.engine.engine import Event, Status
+from ultima.daemon.engine.events import wire_words
 
 RECENT_OPS = 1024
 ENDS = (Status.COMPLETE, Status.PARTIAL, Status.INSUFFICIENT, Status.FAILED)
 """What an op can end with; the others are answers to calls of partial jobs."""
+
+
+class WireBytes(NamedTuple):
+    """What the ops of one form of few bits have moved on this host."""
+
+    sent: int = 0
+    """Bytes of payload, repairs included."""
+    received: int = 0
+    values: int = 0
+    """Bytes of arrays that were received as that payload: dense ops would have received as many."""
 
 
 class OpStats:
@@ -21,6 +33,8 @@ class OpStats:
         self.missing_bytes = 0
         self.diverged = 0
         self.last_diverged = -1
+        self.by_wire: dict[str, WireBytes] = {}
+        """By the words of `wire` and `answer`."""
         self._elapsed_ns: deque[int] = deque(maxlen=RECENT_OPS)
 
     def op_done(self, event: Event) -> None:
@@ -35,6 +49,12 @@ class OpStats:
         """Takes a DIVERGED event: some other host ended that op with another result."""
         self.diverged += 1
         self.last_diverged = max(self.last_diverged, event.op_seq)
+
+    def quantised(self, event: Event) -> None:
+        """Takes a QUANT event: a are the forms, b and c bytes of payload, d those of the values that they stand for."""
+        wire = wire_words(event.a)
+        sent, received, values = self.by_wire.get(wire, WireBytes())
+        self.by_wire[wire] = WireBytes(sent + event.b, received + event.c, values + event.d)
 
     def percentile_us(self, percent: float) -> int:
         """The least time that `percent` of the recent ops did not exceed, in us; 0 while there is none."""

@@ -94,6 +94,7 @@ class Gauges:
             sum_s=record.histogram.sum_ns / 1e9,
             missing=dict(record.missing),
             bucket_bytes=record.bucket_bytes,
+            wires=dict(job.stats.by_wire),
             sent_bytes=moved["sent_bytes"],
             received_bytes=moved["received_bytes"],
             contributors=record.contributors,

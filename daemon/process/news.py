@@ -83,6 +83,9 @@ class News:
             self._initiators.take(job, event)
         if event.kind == EventKind.OP_DONE:
             self._op_done(job, name, event)
+        elif event.kind == EventKind.QUANT:
+            if job is not None:
+                job.stats.quantised(event)
         elif event.kind == EventKind.DESYNC:
             field = FIELDS[event.a] if event.a < len(FIELDS) else str(event.a)
             here, other = value_word(field, event.b), value_word(field, event.c)

@@ -373,7 +373,7 @@ class FakeEngine(NativeJoins):
         """An event for the daemon."""
         values = {"op_seq": 0, "a": 0, "b": 0, "c": 0} | fields
         self._events.append(Event(int(kind), job, session, host, **values))
-        if not self._rung and not (self.gathers and kind is EventKind.OP_DONE):
+        if not self._rung and not (self.gathers and kind in (EventKind.OP_DONE, EventKind.QUANT)):
             os.eventfd_write(self._event_fd, 1)
             self._rung = True
 

@@ -10,6 +10,7 @@ import ultima
 from tests.dissector.quant import Floats
 from tests.e2e.hosts import Hosts, everywhere, ranks
 from tests.quantised import drawn, reduced
+from ultima.admin.calls import get_status
 
 SIZE = 30_000
 pytestmark = pytest.mark.check
@@ -19,6 +20,7 @@ pytestmark = pytest.mark.check
 def test_wire__results_are_to_the_bit(four: Hosts, places: str) -> None:
     cases = [("int16", None, "sum"), ("int8", None, "avg"), ("int4", None, "sum"), ("int4", "int8", "avg")]
     hosts = sorted(set(places))
+    moved: list[list[tuple[str | None, int, int, int]]] = [[] for _ in places]
     with ranks([four[int(place)] for place in places], arena="8M") as jobs:
 
         def train(rank: int, job: ultima.Job) -> list[tuple[int, Floats]]:
@@ -29,6 +31,7 @@ def test_wire__results_are_to_the_bit(four: Hosts, places: str) -> None:
                 assert receipt.complete and receipt.wire == (f"{wire}/{answer}" if answer else wire)
                 assert receipt.bytes_expected == receipt.bytes_used > 1.9 * receipt.wire_received - 8192
                 results.append((receipt.op_seq, array))
+                moved[rank].append((receipt.wire, receipt.wire_sent, receipt.wire_received, receipt.bytes_used))
             return results
 
         everyone = everywhere(jobs, train)
@@ -45,6 +48,10 @@ def test_wire__results_are_to_the_bit(four: Hosts, places: str) -> None:
             for rank, results in enumerate(everyone):
                 assert any(np.array_equal(results[step][1], each) for each in wanted), f"rank {rank}, {wire}, {answer}"
                 np.testing.assert_array_equal(results[step][1], everyone[0][step][1])
+        for rank, place in enumerate(places):
+            (job,) = get_status(str(four[int(place)].socket), jobs[rank].name).jobs
+            told = [(row.wire, row.sent_bytes, row.received_bytes, row.value_bytes) for row in job.wires]
+            assert told == sorted(moved[rank]), "the status says what the receipts say"
 
 
 def test_wire__feedback_and_async_ops_among_dense_ones(four: Hosts) -> None:

@@ -21,7 +21,8 @@ void ut_events_close(ut_event_queue *q)
 
 static ut_ns due_of(const ut_event_queue *q, const ut_event *e, uint64_t prompt, ut_ns now)
 {
-    bool gathers = e->kind == UT_EVENT_OP_DONE && !ut_bits_have(prompt, e->job) && q->count < UT_EVENTS_GATHER;
+    bool of_ops = e->kind == UT_EVENT_OP_DONE || e->kind == UT_EVENT_QUANT;
+    bool gathers = of_ops && !ut_bits_have(prompt, e->job) && q->count < UT_EVENTS_GATHER;
     return gathers ? now + UT_EVENTS_GATHER_NS : now;
 }
 

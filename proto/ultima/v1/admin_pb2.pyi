@@ -510,6 +510,7 @@ class JobStatus(google.protobuf.message.Message):
     CODED_FIELD_NUMBER: builtins.int
     OPTIONS_FROM_OP_SEQ_FIELD_NUMBER: builtins.int
     VIEW_FIELD_NUMBER: builtins.int
+    WIRES_FIELD_NUMBER: builtins.int
     job: builtins.str
     generation: builtins.int
     world_size: builtins.int
@@ -579,6 +580,10 @@ class JobStatus(google.protobuf.message.Message):
     def view(self) -> ultima.v1.types_pb2.JobView:
         """None while the job forms, or nobody has told this host what holds."""
 
+    @property
+    def wires(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___WireStatus]:
+        """What quantised ops have moved since the job began here, by their form."""
+
     def __init__(
         self,
         *,
@@ -616,13 +621,44 @@ class JobStatus(google.protobuf.message.Message):
         coded: ultima.v1.partial_pb2.CodedStatus | None = ...,
         options_from_op_seq: builtins.int = ...,
         view: ultima.v1.types_pb2.JobView | None = ...,
+        wires: collections.abc.Iterable[Global___WireStatus] | None = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["coded", b"coded", "options", b"options", "probes", b"probes", "view", b"view"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["ailments", b"ailments", "bucket_bytes_max", b"bucket_bytes_max", "coded", b"coded", "controller_host", b"controller_host", "generation", b"generation", "host_index", b"host_index", "hosts", b"hosts", "included_mean", b"included_mean", "job", b"job", "lanes", b"lanes", "last_diverged_op_seq", b"last_diverged_op_seq", "late_host", b"late_host", "late_of_us", b"late_of_us", "late_us", b"late_us", "missing_bytes", b"missing_bytes", "next_op_seq", b"next_op_seq", "op_p50_us", b"op_p50_us", "op_p99_us", b"op_p99_us", "ops_complete_count", b"ops_complete_count", "ops_diverged_count", b"ops_diverged_count", "ops_failed_count", b"ops_failed_count", "ops_insufficient_count", b"ops_insufficient_count", "ops_partial_count", b"ops_partial_count", "options", b"options", "options_from_op_seq", b"options_from_op_seq", "partial_ops", b"partial_ops", "probes", b"probes", "ranks", b"ranks", "straggler_rank", b"straggler_rank", "view", b"view", "waited_p50_us", b"waited_p50_us", "waiting_for", b"waiting_for", "world_size", b"world_size", "world_size_asked", b"world_size_asked"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["ailments", b"ailments", "bucket_bytes_max", b"bucket_bytes_max", "coded", b"coded", "controller_host", b"controller_host", "generation", b"generation", "host_index", b"host_index", "hosts", b"hosts", "included_mean", b"included_mean", "job", b"job", "lanes", b"lanes", "last_diverged_op_seq", b"last_diverged_op_seq", "late_host", b"late_host", "late_of_us", b"late_of_us", "late_us", b"late_us", "missing_bytes", b"missing_bytes", "next_op_seq", b"next_op_seq", "op_p50_us", b"op_p50_us", "op_p99_us", b"op_p99_us", "ops_complete_count", b"ops_complete_count", "ops_diverged_count", b"ops_diverged_count", "ops_failed_count", b"ops_failed_count", "ops_insufficient_count", b"ops_insufficient_count", "ops_partial_count", b"ops_partial_count", "options", b"options", "options_from_op_seq", b"options_from_op_seq", "partial_ops", b"partial_ops", "probes", b"probes", "ranks", b"ranks", "straggler_rank", b"straggler_rank", "view", b"view", "waited_p50_us", b"waited_p50_us", "waiting_for", b"waiting_for", "wires", b"wires", "world_size", b"world_size", "world_size_asked", b"world_size_asked"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___JobStatus: typing_extensions.TypeAlias = JobStatus
+
+@typing.final
+class WireStatus(google.protobuf.message.Message):
+    """The quantised ops of one form, on one host."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    WIRE_FIELD_NUMBER: builtins.int
+    SENT_BYTES_FIELD_NUMBER: builtins.int
+    RECEIVED_BYTES_FIELD_NUMBER: builtins.int
+    VALUE_BYTES_FIELD_NUMBER: builtins.int
+    wire: builtins.str
+    """"int8"; "int4/int8" where results travel in another form than contributions."""
+    sent_bytes: builtins.int
+    """Bytes of payload, repairs included."""
+    received_bytes: builtins.int
+    value_bytes: builtins.int
+    """Bytes of arrays that came as the received payload. A dense op would have received as many."""
+    def __init__(
+        self,
+        *,
+        wire: builtins.str = ...,
+        sent_bytes: builtins.int = ...,
+        received_bytes: builtins.int = ...,
+        value_bytes: builtins.int = ...,
+    ) -> None: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["received_bytes", b"received_bytes", "sent_bytes", b"sent_bytes", "value_bytes", b"value_bytes", "wire", b"wire"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___WireStatus: typing_extensions.TypeAlias = WireStatus
 
 @typing.final
 class Ailment(google.protobuf.message.Message):

@@ -81,6 +81,22 @@ static void op__bad_input(void)
     end();
 }
 
+/* The daemon counts by form what the op has moved: just what its receipt says, once. */
+static void check_told(uint32_t h, const ut_receipt *r)
+{
+    unsigned told = 0;
+    for (ut_event e; ut_engine_poll_event(hosts[h].engine, &e);)
+        if (e.kind == UT_EVENT_QUANT) {
+            told++;
+            CHECK_EQ(e.op_seq, r->op_seq);
+            CHECK_EQ(e.a, r->wire);
+            CHECK_EQ(e.b, r->wire_sent);
+            CHECK_EQ(e.c, r->wire_received);
+            CHECK_EQ(e.d, r->bytes_used);
+        }
+    CHECK_EQ(told, r->wire ? 1 : 0);
+}
+
 /* Forms, and headers of a slot: a data packet has 32 bytes of our own. */
 static void op__sends_few_bytes_and_counts_dense_ones(void)
 {
@@ -111,6 +127,7 @@ static void op__sends_few_bytes_and_counts_dense_ones(void)
             CHECK_EQ(r.wire, rows[i].forms);
             CHECK_EQ(r.bytes_expected, 4 * FLOATS);
             CHECK_EQ(r.bytes_used, 4 * FLOATS);
+            check_told(h, &r);
             CHECK((double)r.wire_sent <= rows[i].most * 4 * FLOATS);
             CHECK(r.wire_received > 0 && r.error_given_squared > 0 && r.error_answer_squared > 0);
             CHECK_EQ(memcmp(hosts[0].arena + DST, hosts[h].arena + DST, 4 * FLOATS), 0);

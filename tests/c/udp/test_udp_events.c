@@ -107,6 +107,31 @@ static void ops_gather(void)
     close_all();
 }
 
+/* What a quantised op has moved is told with its end, and wakes as little. */
+static void what_ops_moved_gathers_too(void)
+{
+    open_all();
+    ut_submission s = {.count = ELEMENTS,
+                       .dst = 4 * ELEMENTS,
+                       .deadline_ns = now + 900 * UT_MS,
+                       .dtype = UT_FLOAT32,
+                       .redop = UT_SUM,
+                       .mode = UT_BOUNDED,
+                       .collective = UT_ALLREDUCE_QUANT,
+                       .alike.quant = {.forms = 0x55}};
+    CHECK_EQ(ut_ring_submit(&hosts[0].submissions, &hosts[0].completions, &s), UT_OK);
+    ut_engine_submissions(hosts[0].engine, hosts[0].session, now);
+    run(now + UT_SECOND);
+    CHECK_EQ(receipt(0).wire, 0x55);
+    take(0, UT_SECOND);
+    CHECK(!readable());
+    CHECK_EQ(ut_events_due(&queue), UT_SECOND + UT_EVENTS_GATHER_NS);
+    CHECK_EQ(polled().kind, UT_EVENT_OP_DONE);
+    CHECK_EQ(polled().kind, UT_EVENT_QUANT);
+    check_empty();
+    close_all();
+}
+
 /* Who asks gets what has gathered, and then there is nothing to wake for. */
 static void who_asks_is_told(void)
 {
@@ -194,6 +219,7 @@ static void what_finds_no_room_is_not_lost(void)
 int main(void)
 {
     RUN(ops_gather);
+    RUN(what_ops_moved_gathers_too);
     RUN(who_asks_is_told);
     RUN(all_else_is_told_at_once);
     RUN(jobs_with_a_policy_do_not_wait);

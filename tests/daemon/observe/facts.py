@@ -10,6 +10,7 @@ from ultima.daemon.observe.durations import BOUNDS_S
 from ultima.daemon.observe.metrics import STRAGGLER_OPS, Facts, JobFacts, PeerFacts
 from ultima.daemon.observe.metrics_text import REASONS, TROUBLES
 from ultima.daemon.observe.ring import OpRing
+from ultima.daemon.observe.stats import WireBytes
 
 
 def some_facts(jobs: int = 2, peers: int = 3, **changed: Any) -> Facts:
@@ -26,6 +27,7 @@ def some_facts(jobs: int = 2, peers: int = 3, **changed: Any) -> Facts:
         sum_s=12.5,
         missing=dict.fromkeys(REASONS, 10),
         bucket_bytes=10**6,
+        wires={"int8": WireBytes(31, 32, 128), "int4/int8": WireBytes(41, 42, 256)},
         sent_bytes=7,
         received_bytes=8,
         contributors=peers,

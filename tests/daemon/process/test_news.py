@@ -8,6 +8,7 @@ import re
 from typing import Any
 
 from tests.daemon.helpers import House, Trainer, engine, eventually, status
+from ultima.cli.status import job_lines
 from ultima.daemon.engine.engine import EventKind, Status
 from ultima.daemon.observe.ring import ops_in
 
@@ -37,6 +38,22 @@ async def test_metrics__know_them_too(house: House) -> None:
     text = await asyncio.to_thread(daemon._metrics_text)
     (count,) = re.findall(rb"ultima_ops_total\{[^}]*complete[^}]*\} (\S+)", text)
     assert float(count) == 1
+
+
+async def test_status__adds_up_by_form_what_quantised_ops_moved(house: House) -> None:
+    daemon, _ = await gathering(house)
+    for forms, sent, received, values in ((0x55, 10, 20, 80), (0x55, 1, 2, 8), (0x56, 5, 6, 40), (0x99, 1, 1, 1)):
+        engine(daemon).op_done(0)
+        engine(daemon).emit(EventKind.QUANT, 0, a=forms, b=sent, c=received, d=values)
+    (job,) = (await status(daemon)).jobs
+    assert [(row.wire, row.sent_bytes, row.received_bytes, row.value_bytes) for row in job.wires] == [
+        ("9", 1, 1, 1),
+        ("int4/int8", 5, 6, 40),
+        ("int8", 11, 22, 88),
+    ]
+    assert "  wire int8: sent 11 B, received 22 B for 88 B of values (0.250)" in job_lines(job)
+    text = (await asyncio.to_thread(daemon._metrics_text)).decode()
+    assert re.findall(r'ultima_wire_value_bytes_total\{[^}]*wire="int4/int8"\} (\S+)', text) == ["40.0"]
 
 
 async def test_event__of_another_kind_brings_them_along(house: House) -> None:

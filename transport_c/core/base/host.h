@@ -30,6 +30,9 @@ enum ut_event_kind {
     /* Partial jobs: op_seq has started here; host: initiator; a: ranks here that are in it; b: of a coded job: the
      * step. */
     UT_EVENT_ACTIVATED = 8,
+    /* A quantised op has ended here; a: its forms; b: bytes of payload sent; c: received; d: bytes of the array due
+     * from other hosts that came. */
+    UT_EVENT_QUANT = 9,
     /* generated: end */
 };
 typedef struct ut_event {

@@ -248,6 +248,16 @@ static void hand_out(ut_job *j, ut_op *op, ut_ns now)
                                                 .c = r.bytes_missing,
                                                 .d = op->what.bytes,
                                                 .e = ut_event_what(&op->what, r.trouble)});
+    if (r.wire)
+        j->host->emit(j->host->context, &(ut_event){.kind = UT_EVENT_QUANT,
+                                                    .job = j->number,
+                                                    .session = UINT32_MAX,
+                                                    .host = UINT32_MAX,
+                                                    .op_seq = op->seq,
+                                                    .a = r.wire,
+                                                    .b = r.wire_sent,
+                                                    .c = r.wire_received,
+                                                    .d = r.bytes_used});
 }
 
 static void settle(ut_job *j, ut_op *op, ut_ns now)
