@@ -80,6 +80,9 @@ def perf(
         str | None, typer.Option(help="Elements travel as int16, int8 or int4 (float; sum or avg): docs/quantised.md.")
     ] = None,
     answer: Annotated[str | None, typer.Option(help="And results as this, as fine as --wire or finer.")] = None,
+    feedback: Annotated[
+        bool, typer.Option("--feedback", help="With --wire: what rounding takes is kept, and sent with the next op.")
+    ] = False,
     algorithm: Annotated[str | None, typer.Option(help="tar, ring, bcube or ps.")] = None,
     congestion: Annotated[str | None, typer.Option(help="swift, dctcp, timely or none.")] = None,
     hadamard: Annotated[str | None, typer.Option(help="off, on or auto.")] = None,
@@ -99,7 +102,7 @@ def perf(
     sizes = sizes_of(begin, end, step, factor)
     types = _chosen("-d", SYNONYMS.get(datatype, datatype), tuple(TYPES))
     ops = _chosen("-o", op, OPS)
-    _check_wire(wire, answer, types, ops)
+    _check_wire(wire, answer, feedback, types, ops)
     import ultima
     from ultima.base.durations import deadline_s
     from ultima.cli.perf_bench import Plan, scratch_bytes
@@ -122,10 +125,10 @@ def perf(
     options = options_of(said)
     if output is not None and not output.parent.is_dir():
         raise InvalidArgument("-J", str(output), "a file in an existing folder")
-    plan = Plan(iterations, warmup, checks, mode.value, deadline, loss_columns, agree, wire, answer)
+    plan = Plan(iterations, warmup, checks, mode.value, deadline, loss_columns, agree, wire, answer, feedback)
     largest = max(*sizes, scratch_bytes(plan))
     # Two arrays of the largest size, what the ranks tell one another, and what rounding takes.
-    arena = 2 * largest + 2 * scratch_bytes(plan) + 65536
+    arena = (3 if feedback else 2) * largest + 2 * scratch_bytes(plan) + 65536
     config: dict[str, Any] = {
         "nthreads": 1,
         "ngpus": 1,
@@ -143,6 +146,7 @@ def perf(
         "agree": agree,
         "wire": wire,
         "answer": answer or wire,
+        "feedback": feedback,
     }
     if not os.environ.get("RANK") and not os.environ.get("WORLD_SIZE"):
         say(ALONE, err=True)
@@ -220,6 +224,7 @@ def preamble(config: dict[str, Any], ranks: list[dict[str, Any]]) -> str:
     from ultima.v1 import installed
 
     by = f"{config['step_factor']}(factor)" if "step_factor" in config else f"{config['step_bytes']}(bytes)"
+    kept = ", with feedback" if config.get("feedback") else ""
     lines = [
         f"# ultima version {installed.version()}",
         f"# Collective test starting: {PROGRAM}",
@@ -228,7 +233,11 @@ def preamble(config: dict[str, Any], ranks: list[dict[str, Any]]) -> str:
         f"validation: {config['validation']} graph: 0",
         f"# mode {config['mode']}, deadline {config['deadline'] or 'by default'}{', agree' * config['agree']}, "
         + ("each op timed from a barrier to the slowest rank" if config["loss_columns"] else "ops timed back to back"),
-        *([f"# elements travel as {config['wire']}, results as {config['answer']}"] if config.get("wire") else []),
+        *(
+            [f"# elements travel as {config['wire']}, results as {config['answer']}{kept}"]
+            if config.get("wire")
+            else []
+        ),
         "# " + ", ".join(f"{name} {word}" for name, word in config["options"].items()),
         *_authentication_lines(config.get("authentication", "")),
         "#",
@@ -293,13 +302,15 @@ def size_of(flag: str, text: str) -> int:
     return size
 
 
-def _check_wire(wire: str | None, answer: str | None, types: list[str], ops: list[str]) -> None:
+def _check_wire(wire: str | None, answer: str | None, feedback: bool, types: list[str], ops: list[str]) -> None:
     """Raises InvalidArgument."""
     from ultima.quant import FORMS
 
     if wire is None:
         if answer is not None:
             raise InvalidArgument("--answer", answer, "none without --wire")
+        if feedback:
+            raise InvalidArgument("--feedback", "given", "none without --wire")
         return
     if wire not in FORMS:
         raise InvalidArgument("--wire", wire, ", ".join(FORMS))

@@ -40,6 +40,7 @@ class Plan:
     agree: bool = False
     wire: str | None = None
     answer: str | None = None
+    feedback: bool = False
 
 
 class Account:
@@ -86,6 +87,7 @@ class Bench:
         self._send, self._receive = (_words(job, bytes_max) for _ in range(2))
         self._scratch = _words(job, scratch_bytes(plan))
         self._token = job.empty(1, "int32")
+        self._residual = _words(job, bytes_max).view(np.float32) if plan.feedback else None
 
     def row(self, count: int, type_name: str, op: str) -> Row:
         """Measures one size, out of place and in place."""
@@ -99,6 +101,7 @@ class Bench:
         target = source if in_place else self._receive.view(np.uint8)[:size].view(kind)
         given = contribution(self._job.rank, self._job.world_size, count, type_name, op)
         source[:] = given
+        self._forget()
         for _ in range(self._plan.warmup):
             self._reduce(source, target, type_name, op)
         account = Account()
@@ -151,6 +154,7 @@ class Bench:
         want = expected(world, count, type_name, op)
         account, found = Account(), 0
         given = contribution(self._job.rank, world, count, type_name, op)
+        self._forget()  # sums of sums in place have left what is far too large
         for _ in range(self._plan.checks):
             source[:] = given
             if target is not source:
@@ -163,6 +167,8 @@ class Bench:
     def _reduce(self, source: Array, target: Array, type_name: str, op: str) -> Receipt:
         plan = self._plan
         words: dict[str, Any] = {} if plan.wire is None else {"wire": plan.wire, "answer": plan.answer}
+        if self._residual is not None:
+            words["feedback"] = self._residual[: source.size]
         return self._job.allreduce(
             source,
             op=op,
@@ -178,6 +184,11 @@ class Bench:
         """By how much a result may be off."""
         plan = self._plan
         return slack(self._job.world_size, op, plan.wire, plan.answer or plan.wire) if plan.wire else 0.0
+
+    def _forget(self) -> None:
+        """Nothing is left of what rounding took so far."""
+        if self._residual is not None:
+            self._residual[:] = 0
 
     def _barrier(self) -> None:
         self._token[0] = 1

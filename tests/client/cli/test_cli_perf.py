@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from ultima.api.job import Job
 from ultima.base.errors import InvalidArgument
 from ultima.cli import main, perf, perf_table, perf_values
 from ultima.cli.perf_bench import Bench, Plan
@@ -250,6 +251,29 @@ def test_perf__one_rank_prints_the_whole_table(tmp_path: Path, monkeypatch: pyte
     assert facts["config"]["step_factor"] == 2
 
 
+def test_perf__feedback_is_kept_from_op_to_op_and_begins_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sums in place grow with each op, and so does what rounding leaves of them: the check must not see that."""
+    for name in ("RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    kept: list[float] = []
+    reduce = Job.allreduce
+
+    def watched(job: Job, array: Any, *args: Any, **said: Any) -> Any:
+        receipt = reduce(job, array, *args, **said)
+        if said.get("feedback") is not None:
+            assert said["feedback"].shape == array.shape
+            kept.append(float(np.abs(said["feedback"]).max()))
+        return receipt
+
+    monkeypatch.setattr(Job, "allreduce", watched)
+    words = ["perf", "-b", "4K", "-n", "2", "-w", "0", "-c", "2", "--wire", "int4", "--feedback"]
+    with FakeDaemon(world_size=1) as daemon, daemon.installed():
+        result = runner.invoke(main.build(), words)
+    assert result.exit_code == 0, result.output
+    assert "# elements travel as int4, results as int4, with feedback" in result.output
+    assert len(kept) == 8 and all(kept), "two halves of two ops and two checks"
+
+
 def test_perf__wrong_values_are_exit_status_1(monkeypatch: pytest.MonkeyPatch) -> None:
     """A peer that brings zeros: the check must notice, or it checks nothing."""
     monkeypatch.setenv("RANK", "0")
@@ -293,6 +317,7 @@ def test_perf__other_ranks_are_silent(monkeypatch: pytest.MonkeyPatch) -> None:
         (["-J", "/no/such/folder/x.json"], "-J"),
         (["--wire", "int3"], "--wire"),
         (["--answer", "int8"], "--answer"),
+        (["--feedback"], "--feedback"),
         (["--wire", "int8", "--answer", "int4"], "--answer"),
         (["--wire", "int8", "-d", "double"], "-d"),
         (["--wire", "int8", "-o", "max"], "-o"),
