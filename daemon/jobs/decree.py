@@ -42,6 +42,7 @@ from ultima.daemon.jobs.epoch import (
     wants_in,
 )
 from ultima.daemon.jobs.flaps import Flaps
+from ultima.daemon.jobs.holding import Holding, lasts
 
 BRANCH_S = 1.0  # without a majority, before those who see each other go on by themselves
 BACK_S = 2.0  # for which nobody of the better line was seen, before a host that is out of it goes back to its own
@@ -49,7 +50,6 @@ RETRY_S = 0.04  # after an attempt that failed
 REST_S = 2.0  # after a hold that ended in vain, before ops are held again; so pauses cannot add up
 SETTLE_S = 2.0  # after an epoch, before another one changes what follows from measurements, and that alone
 ANSWER_S = 0.01  # that a daemon may take for an answer, beside the way there and back
-NEWS_S = 0.1  # a hold lasts for two round trips and this: both answers and the news; and once more from an acceptance
 REACH_OPS = 64  # what a promise may hold ahead of the proposer's own next op: hosts are few ops apart
 
 
@@ -95,8 +95,7 @@ class Seat:
         self.me, self._number, self._settings = me, number, settings
         self.words: dict[Member, Word] = {}
         """The newest of each host, and this one's own."""
-        self.hold: tuple[int, float] | None = None
-        """The op from which ops are held back, and until when."""
+        self.holding = Holding()
         self.wake = math.inf
         """When `turn` is to be called, if nothing happens before."""
         self.why = ""
@@ -108,7 +107,7 @@ class Seat:
         self._former: _Decree | None = None
         self._votes: dict[tuple[Ballot, int], tuple[Epoch, set[Member]]] = {}
         self._ask: Ask | None = None
-        self._asked_at = self._retry_at = self._rest_until = self._held_at = -math.inf
+        self._asked_at = self._retry_at = -math.inf
         self._wanted: float | None = None
         self._lonely: float | None = None
         self._met_at = now  # when somebody of the line that this host is out of was seen
@@ -122,6 +121,11 @@ class Seat:
     def epoch(self) -> Epoch | None:
         """The newest that holds as far as this host knows."""
         return self._decree.base if self._decree is not None else None
+
+    @property
+    def hold(self) -> tuple[int, float] | None:
+        """The op from which ops are held back, and until when."""
+        return self.holding.hold
 
     @property
     def member(self) -> bool:
@@ -141,7 +145,7 @@ class Seat:
     def turn(self, now: float, here: Here) -> Word:
         """Does all that is to be done; returns what this host has to tell."""
         self._now, self._here, self.wake = now, here, math.inf
-        self._end_hold()
+        self.holding.end(now, REST_S)
         self._look_who_flaps()
         word = self._speak()
         while True:
@@ -152,13 +156,16 @@ class Seat:
             self._propose()
             before, word = word, self._speak()
             if word is before:
-                return word
+                break
+        if self.hold is not None:
+            self._at(self.hold[1])
+        return word
 
     def held_from(self, op: int) -> Word:
         """Ops could be held back only from `op` on, as the ones before had been opened when the hold began. Returns the
         word that says so in place of the one that `turn` returned."""
         assert self.hold is not None
-        self.hold = op, self.hold[1]
+        self.holding.hold = op, self.hold[1]
         self.words[self.me] = word = replace(self.words[self.me], hold=op)
         return word
 
@@ -198,7 +205,7 @@ class Seat:
     def _look_who_flaps(self) -> None:
         inside, here = self.epoch.members if self.epoch is not None else (), self._here
         leaving = {m.slot for m, word in self.words.items() if word.leaving}
-        self.flaps.look(self._now, 2 * here.round_trip + NEWS_S, here.sees, inside, leaving)
+        self.flaps.look(self._now, lasts(here.round_trip), here.sees, inside, leaving)
         self.damped = frozenset(m for m, when in self.flaps.until().items() if not (here.short or self._at(when)))
 
     def _unmet(self, change: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
@@ -236,30 +243,10 @@ class Seat:
                     self.trouble = f"host {m.slot} proposes what this one does not accept: {why}"
                     continue
                 decree.accepted = ask.ballot, ask.child
-                self._prolong_hold()
+                self.holding.begin_anew(self._now, self._here.round_trip)
             if ask.ballot > decree.promised:
                 decree.promised = ask.ballot
-                self._begin_hold()
-
-    def _hold_s(self) -> float:
-        return 2 * self._here.round_trip + NEWS_S
-
-    def _begin_hold(self) -> None:
-        if self.hold is None and self._now >= self._rest_until:
-            self._held_at, until = self._now, self._now + self._hold_s()
-            self.hold = self._here.next_op + self._here.margin, until
-            self._at(until)
-
-    def _prolong_hold(self) -> None:
-        """The child is near: where daemons are slow to answer, half of the time may be gone before it is accepted."""
-        if self.hold is not None:
-            until = min(self._now, self._held_at + self._hold_s()) + self._hold_s()
-            self.hold = self.hold[0], max(until, self.hold[1])
-            self._at(self.hold[1])
-
-    def _end_hold(self) -> None:
-        if self.hold is not None and self._at(self.hold[1]):
-            self.hold, self._rest_until = None, self._now + REST_S
+                self.holding.begin(self._now, self._here.next_op + self._here.margin, self._here.round_trip)
 
     def _peers(self, base: Epoch) -> dict[Member, Word]:
         """The members that are seen, this one included, and hold the same epoch: its child is theirs to decide."""
@@ -369,7 +356,7 @@ class Seat:
         self.why = why
         self._votes.clear()
         self._reasons.clear()
-        self._ask = self._wanted = self._lonely = self.hold = None
+        self._ask = self._wanted = self._lonely = self.holding.hold = None
         self._changed = self._now
         if settles:
             self._settled = self._now

@@ -13,8 +13,7 @@ What is checked, at each step and in the end:
 * no host accepts an epoch without a host that it sees, and none is decided without a host that most have seen for a
   while, unless it was or may have been decided before;
 * a host never goes back to an epoch from which its own comes;
-* no pause is longer than its bound, and pauses in vain do not add up;
-* all hosts that live agree in the end, and are in.
+* no pause is longer than its bound, pauses in vain do not add up, and all hosts that live agree in the end, and are in.
 """
 
 from __future__ import annotations
@@ -27,8 +26,9 @@ from dataclasses import replace
 from typing import Any
 
 from tests.daemon.jobs import epoch_liar
-from ultima.daemon.jobs.decree import NEWS_S, REST_S, Here, Seat
+from ultima.daemon.jobs.decree import REST_S, Here, Seat
 from ultima.daemon.jobs.epoch import Epoch, Member, Word, quorum
+from ultima.daemon.jobs.holding import lasts
 
 HEARD_S = 0.12  # for which a datagram tells that its sender is alive
 GIVEN_UP_S = (0.3, 1.0)  # after which a stream ends whose other side does not answer
@@ -111,11 +111,11 @@ class Host:
 
     def _check_hold(self, before: tuple[int, float] | None) -> None:
         now, world, hold = self.world.now, self.world, self.seat.hold
-        if hold is not None and before is None:
+        if hold and not before:
             self.held_at = now
             if now - self.vain < REST_S - 1e-9:
                 world.bad(self, "ops are held again soon after a pause in vain")
-            if hold[1] - now > 2 * (2 * world.round_trip + NEWS_S) + 1e-9:
+            if hold[1] - now > 2 * lasts(world.round_trip) + 1e-9:
                 world.bad(self, f"a hold of {hold[1] - now:.3f} s")
         if before is not None and hold is None and now >= before[1]:
             self.vain = now

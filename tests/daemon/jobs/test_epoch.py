@@ -9,8 +9,9 @@ import pytest
 
 from ultima.daemon.base.options import Options
 from ultima.daemon.base.ranges import STEP_OPS, WINDOW
-from ultima.daemon.jobs.decree import BRANCH_S, NEWS_S, REST_S, Here, Seat
+from ultima.daemon.jobs.decree import BRANCH_S, REST_S, Here, Seat
 from ultima.daemon.jobs.epoch import Ask, Ballot, Epoch, Fork, Member, Word, accepts, better, contrary, decide, quorum
+from ultima.daemon.jobs.holding import NEWS_S
 
 A, B, C, D, E = (Member(slot, 7) for slot in range(5))
 ROOT = Epoch(0, 99, 0, (A, B, C), frozenset((A, B, C)))
