@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from ultima.v1 import admin_pb2, types_pb2
+    from ultima.v1 import admin_pb2, partial_pb2, types_pb2
 
 
 def status(
@@ -165,7 +165,7 @@ def job_lines(job: admin_pb2.JobStatus) -> list[str]:
     ]
 
 
-def _wire_line(row: admin_pb2.WireStatus) -> str:
+def _wire_line(row: partial_pb2.WireStatus) -> str:
     """What quantised ops of one form moved, and its share of what dense ops would have received."""
     share = f" ({row.received_bytes / row.value_bytes:.3f})" if row.value_bytes else ""
     received = f"received {size(row.received_bytes)} for {size(row.value_bytes)} of values{share}"

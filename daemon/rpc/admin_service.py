@@ -194,7 +194,7 @@ def job_status(job: Job, engine: HostEngine, now: HostSnapshot) -> admin_pb2.Job
         late_host=NOBODY,
         ailments=[job.ailment] if job.ailment else [],
         wires=[
-            admin_pb2.WireStatus(wire=wire, sent_bytes=row.sent, received_bytes=row.received, value_bytes=row.values)
+            partial_pb2.WireStatus(wire=wire, sent_bytes=row.sent, received_bytes=row.received, value_bytes=row.values)
             for wire, row in sorted(job.stats.by_wire.items())
         ],
         waiting_for="" if job.ready else job.waiting_for,

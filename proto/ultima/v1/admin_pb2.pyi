@@ -581,7 +581,7 @@ class JobStatus(google.protobuf.message.Message):
         """None while the job forms, or nobody has told this host what holds."""
 
     @property
-    def wires(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___WireStatus]:
+    def wires(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[ultima.v1.partial_pb2.WireStatus]:
         """What quantised ops have moved since the job began here, by their form."""
 
     def __init__(
@@ -621,7 +621,7 @@ class JobStatus(google.protobuf.message.Message):
         coded: ultima.v1.partial_pb2.CodedStatus | None = ...,
         options_from_op_seq: builtins.int = ...,
         view: ultima.v1.types_pb2.JobView | None = ...,
-        wires: collections.abc.Iterable[Global___WireStatus] | None = ...,
+        wires: collections.abc.Iterable[ultima.v1.partial_pb2.WireStatus] | None = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["coded", b"coded", "options", b"options", "probes", b"probes", "view", b"view"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
@@ -629,36 +629,6 @@ class JobStatus(google.protobuf.message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___JobStatus: typing_extensions.TypeAlias = JobStatus
-
-@typing.final
-class WireStatus(google.protobuf.message.Message):
-    """The quantised ops of one form, on one host."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    WIRE_FIELD_NUMBER: builtins.int
-    SENT_BYTES_FIELD_NUMBER: builtins.int
-    RECEIVED_BYTES_FIELD_NUMBER: builtins.int
-    VALUE_BYTES_FIELD_NUMBER: builtins.int
-    wire: builtins.str
-    """"int8"; "int4/int8" where results travel in another form than contributions."""
-    sent_bytes: builtins.int
-    """Bytes of payload, repairs included."""
-    received_bytes: builtins.int
-    value_bytes: builtins.int
-    """Bytes of arrays that came as the received payload. A dense op would have received as many."""
-    def __init__(
-        self,
-        *,
-        wire: builtins.str = ...,
-        sent_bytes: builtins.int = ...,
-        received_bytes: builtins.int = ...,
-        value_bytes: builtins.int = ...,
-    ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["received_bytes", b"received_bytes", "sent_bytes", b"sent_bytes", "value_bytes", b"value_bytes", "wire", b"wire"]
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-
-Global___WireStatus: typing_extensions.TypeAlias = WireStatus
 
 @typing.final
 class Ailment(google.protobuf.message.Message):
