@@ -24,7 +24,7 @@ enum ut_event_kind {
     /* What a path carries has changed; host; a: 1 full packets do not get through to it and go in pieces, 0 they do
      * again. */
     UT_EVENT_PATH = 6,
-    /* Partial jobs: the next op is op_seq; a: ranks here that have given for it, a bit per local rank; 0 while ops are
+    /* Partial jobs: the next op is op_seq; a: ranks here that have given for it, a bit per local one; 0 while it is
      * held back. */
     UT_EVENT_READY = 7,
     /* Partial jobs: op_seq has started here; host: initiator; a: ranks here that are in it; b: of a coded job: the
