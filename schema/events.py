@@ -34,8 +34,8 @@ EVENT_KIND = Enum(
         Value(
             "READY",
             7,
-            text="Partial jobs: the next op is op_seq; a: ranks here that have given for it, a bit per local one; 0 while it is "
-            "held back.",
+            text="Partial jobs: the next op is op_seq; a: ranks here that have given for it, a bit per local one; 0 "
+            "while it is held back.",
         ),
         Value(
             "ACTIVATED",
