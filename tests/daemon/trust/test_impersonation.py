@@ -65,6 +65,7 @@ def impersonations(job: Any, fellow: Any) -> Iterator[tuple[str, Any, str]]:
     yield "Activate", peer_pb2.ActivateRequest(**lives, op_seq=0), "PERMISSION_DENIED"
     yield "Hear", peer_pb2.HearRequest(**lives, host_index=1), "PERMISSION_DENIED"
     yield "ReadOps", peer_pb2.ReadOpsRequest(**lives, until_ns=2**62), "PERMISSION_DENIED"
+    yield "ReadState", peer_pb2.ReadStateRequest(**lives, root=bytes(32)), "PERMISSION_DENIED"
 
 
 def _with(host: types_pb2.Host, **fields: Any) -> types_pb2.Host:
@@ -100,7 +101,7 @@ async def test_impersonation__every_call_by_a_wrong_node_is_refused(
                     getattr(request, field).node = ""
             with pytest.raises(grpc.aio.AioRpcError) as error:
                 call = getattr(stub, method)(request, timeout=5)
-                await (call.read() if method == "ReadOps" else call)
+                await (call.read() if method in ("ReadOps", "ReadState") else call)
             assert error.value.code().name.startswith(code), (method, error.value)
             tried.add(method)
         # A watch in another's name stands, and tells nothing of the job: the place is another node's.
