@@ -320,9 +320,11 @@ bool ut_conn_tick(ut_conn *c, ut_ns now, ut_sent_fn *fate, void *context)
         return true;
     }
     uint64_t pn = c->tx.next;
-    while (sent_at(c, --pn)->state != UT_SENT_FLYING)
-        assert(pn > c->tx.base);
-    lose(c, sent_at(c, pn), UT_SENT_SILENT, now, fate, context);
+    do { /* of a peer that has taken credit back, more than one: else there is none for a probe */
+        while (sent_at(c, --pn)->state != UT_SENT_FLYING)
+            assert(pn > c->tx.base);
+        lose(c, sent_at(c, pn), UT_SENT_SILENT, now, fate, context);
+    } while (c->tx.flying && c->tx.grant <= c->tx.bytes - c->tx.lost_bytes);
     c->tx.last = now;
     c->tx.pto_doublings += c->tx.pto_doublings < 10;
     return true;
