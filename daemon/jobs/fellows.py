@@ -226,7 +226,7 @@ class Fellows:
             self._early.keep(place, news)
 
     def _hand_on(self, job: Job, place: Place, news: peer_pb2.WatchResponse) -> bool:
-        """Hands what a host says of epochs to the council. False: it is to be kept, because the job here is still
+        """Hands on what a host says of epochs, or of state. False: it is to be kept, because the job here is still
         forming, or because it comes from a life of the host that has not called this one yet."""
         if job.links is None:
             return False

@@ -38,7 +38,7 @@ KNOWN: dict[tuple[str, ...], dict[str, str]] = {}
 pytestmark = pytest.mark.timeout(600)
 # Worlds that once showed a bug, and which. A change of plan.c draws other worlds for them.
 ONCE_FAILED = {
-    "194": "all that flew was lost to a peer that took credit back meanwhile, and there was none for a probe",
+    "194": "what was taken for lost had only been late, so that its repair used credit twice, and a probe had none",
     "600": "an op that nobody could make room for stayed in the ring past its deadline",
     "1527": "two hosts died, one came back, and who saw it kept the other one among the owners",
     "2417": "a host four ops ahead forgot a shard that a slower one was still getting",

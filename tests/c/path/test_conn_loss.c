@@ -370,6 +370,31 @@ static void ut_conn__tail_probe(void)
     CHECK_EQ(tx.tx.pto_doublings, 0);
 }
 
+/* What was taken for lost was only late, so its repair has used the same credit again: a probe must have some yet. */
+static void ut_conn__a_probe_has_credit_after_losses_that_were_none(void)
+{
+    fresh();
+    static ut_feedback f;
+    const uint32_t n = ut_conn_may_send(&tx, PACKET) / 2 * 2;
+    send_slots(0, n, false);
+    while (lost_slots < n) {
+        now = tx.tx.last + ut_conn_pto(&tx);
+        CHECK(ut_conn_tick(&tx, now, fate, NULL));
+    }
+    send_slots(0, n, false);
+    for (uint64_t pn = 0; pn < n / 2; pn++)
+        ut_conn_received(&rx, pn, &(ut_came){1, PACKET, 0, false, false}, now);
+    ut_conn_fill_feedback(&rx, &f, now); /* it grants nothing more */
+    ut_conn_on_feedback(&tx, &f, now, fate, NULL);
+    CHECK_EQ(acked_slots, n / 2);
+    CHECK_EQ(ut_conn_may_send(&tx, PACKET), 0);
+    lost_slots = 0;
+    now = tx.tx.last + ut_conn_pto(&tx);
+    CHECK(ut_conn_tick(&tx, now, fate, NULL));
+    CHECK_EQ(lost_slots, n / 2 + 1);
+    CHECK_EQ(ut_conn_may_send(&tx, PACKET), 1);
+}
+
 static void ut_conn__srtt_follows_rfc6298(void)
 {
     fresh();
@@ -450,6 +475,7 @@ int main(int argc, char **argv)
     RUN(ut_conn__lost_by_time);
     RUN(ut_conn__late_arrival_undoes_the_loss);
     RUN(ut_conn__tail_probe);
+    RUN(ut_conn__a_probe_has_credit_after_losses_that_were_none);
     RUN(ut_conn__srtt_follows_rfc6298);
     RUN(ut_conn__long_silence_does_not_wedge);
     RUN(ut_conn__a_peer_that_sleeps_has_lost_nothing);

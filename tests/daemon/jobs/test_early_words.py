@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What hosts say of the epochs of a job before it has formed here: the newest word of each, and not without end."""
+"""What hosts say of a job before it has formed here: the newest word of each kind and host, and not without end."""
 
 from __future__ import annotations
 
@@ -26,6 +26,15 @@ def test_the_newest_word_of_each_host_is_kept__once_and_for_its_own_job() -> Non
     words.keep(THERE, word(6, generation=2))
     words.forget(HERE)
     assert [told.word.serial for _, told in words.take("job", 2)] == [6]
+
+
+def test_a_word_on_state_takes_no_word_on_epochs_away() -> None:
+    words, state = EarlyWords(), peer_pb2.WatchResponse(job="job", generation=1)
+    state.state_word.revision = 9
+    words.keep(HERE, word(1))
+    words.keep(HERE, state)
+    told = [told for _, told in words.take("job", 1)]
+    assert [(each.HasField("word"), each.state_word.revision) for each in told] == [(True, 0), (False, 9)]
 
 
 def test_of_more_words_than_a_daemon_may_have_waiting__the_oldest_gives_way() -> None:
