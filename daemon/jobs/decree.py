@@ -243,10 +243,11 @@ class Seat:
                     self.trouble = f"host {m.slot} proposes what this one does not accept: {why}"
                     continue
                 decree.accepted = ask.ballot, ask.child
-                self.holding.begin_anew(self._now, self._here.round_trip)
             if ask.ballot > decree.promised:
                 decree.promised = ask.ballot
-                self.holding.begin(self._now, self._here.next_op + self._here.margin, self._here.round_trip)
+                # Ops before the epoch that holds go on: who is behind its start could come to it no more.
+                op = max(self._here.next_op + self._here.margin, decree.base.start)
+                self.holding.begin(self._now, op, self._here.round_trip)
 
     def _peers(self, base: Epoch) -> dict[Member, Word]:
         """The members that are seen, this one included, and hold the same epoch: its child is theirs to decide."""

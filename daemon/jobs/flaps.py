@@ -48,8 +48,8 @@ class Flaps:
     def look(
         self, now: float, held_s: float, seen: Set[Member], inside: Iterable[Member], leaving: Set[int] = frozenset()
     ) -> None:
-        """Takes note of who is seen, and who is in the epoch that holds. held_s: for how long one epoch holds ops back
-        whose hosts answer in time, in seconds. leaving: the slots of hosts that said that they leave: no flap."""
+        """Takes note of who is seen, and who is in the epoch that holds. held_s: for how long one epoch may hold ops
+        back, in seconds. leaving: the slots of hosts that said that they leave: that is no flap."""
         lives, slots = {m.slot: m for m in sorted(seen)}, {m.slot for m in inside}
         for slot in self.accounts.keys() | lives.keys() | slots:
             a = self.accounts.setdefault(slot, Account())

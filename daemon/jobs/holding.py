@@ -2,8 +2,7 @@
 """How long a host holds ops back while a new epoch is agreed on: so that it opens none by the old one meanwhile.
 
 A hold begins with a promise and ends with the epoch. A proposer may die in between, so it ends by itself, too, and then
-rests for a while: pauses cannot add up. Daemons that are slow to answer may need half of its time before a child is
-accepted. It begins anew then, once, because what was accepted is soon decided.
+rests for a while: pauses cannot add up.
 """
 
 from __future__ import annotations
@@ -19,18 +18,12 @@ class Holding:
     def __init__(self) -> None:
         self.hold: tuple[int, float] | None = None
         """The op from which ops are held back, and until when."""
-        self._began = self._rest_until = -math.inf
+        self._rest_until = -math.inf
 
     def begin(self, now: float, op: int, round_trip: float) -> None:
         """A promise was given. Nothing happens while one holds already, or rests."""
         if self.hold is None and now >= self._rest_until:
-            self._began, self.hold = now, (op, now + lasts(round_trip))
-
-    def begin_anew(self, now: float, round_trip: float) -> None:
-        """A child was accepted. All together it lasts twice as long at most."""
-        if self.hold is not None:
-            until = min(now, self._began + lasts(round_trip)) + lasts(round_trip)
-            self.hold = self.hold[0], max(until, self.hold[1])
+            self.hold = op, now + lasts(round_trip)
 
     def end(self, now: float, rest_s: float) -> None:
         """Its time is over, if it is: ops are not held again for `rest_s`."""

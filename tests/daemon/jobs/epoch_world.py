@@ -115,7 +115,7 @@ class Host:
             self.held_at = now
             if now - self.vain < REST_S - 1e-9:
                 world.bad(self, "ops are held again soon after a pause in vain")
-            if hold[1] - now > 2 * lasts(world.round_trip) + 1e-9:
+            if hold[1] - now > lasts(world.round_trip) + 1e-9:
                 world.bad(self, f"a hold of {hold[1] - now:.3f} s")
         if before is not None and hold is None and now >= before[1]:
             self.vain = now

@@ -216,20 +216,14 @@ def test_seat__a_hold_ends_by_itself_and_is_not_repeated_at_once() -> None:
         assert (seat.hold is not None) is held
 
 
-def test_seat__a_hold_begins_anew_when_a_child_is_accepted__and_lasts_twice_as_long_at_most() -> None:
-    """Whoever has accepted soon hears what was decided: to open ops by the old epoch just then would part hosts."""
-    seat, here = Seat(B, ROOT, 99, 0.0), Here(frozenset((A, C)), 5, margin=2, round_trip=0.01)
-    whole, new = 0.02 + NEWS_S, child(ROOT, A, B, C)
-    seat.hear(A, word(1, ROOT, B, C, ask=Ask(Ballot(1, 0))))
-    seat.turn(0.0, here)
-    seat.hear(A, word(2, ROOT, B, C, ask=Ask(Ballot(1, 0), new)))
-    seat.turn(0.75 * whole, here)
-    assert seat.words[B].accepted == (Ballot(1, 0), new)
-    assert seat.hold == (7, pytest.approx(1.75 * whole))
-    for serial, at in ((3, 1.25), (4, 1.5)):
-        seat.hear(A, word(serial, ROOT, B, C, ask=Ask(Ballot(serial, 0), new)))
-        seat.turn(at * whole, here)
-        assert seat.hold == (7, pytest.approx(2 * whole)), "whatever else is proposed"
+def test_seat__ops_before_the_epoch_that_holds_are_not_held_back() -> None:
+    """Who is behind its start has yet to come there, and until all have, nothing follows it."""
+    base = replace(ROOT, number=1, start=9)
+    seat = Seat(B, base, 99, 0.0)
+    seat.hear(A, word(1, base, B, C, ask=Ask(Ballot(1, 0))))
+    seat.turn(0.0, Here(frozenset((A, C)), 5, margin=2))
+    assert seat.hold is not None and seat.hold[0] == 9
+    assert seat.words[B].hold == 9
 
 
 def test_seat__the_younger_of_two_waits_and_goes_on_by_itself() -> None:
