@@ -28,6 +28,7 @@ FULL_TRIES = 3  # at one full packet, of which a call may ask for no more
 # what a call costs in work and in its answer.
 BYTES_AT_ONCE, BYTES_PER_SECOND, ASK_BYTES = 96 << 10, 8 << 10, 256
 CALL_SECONDS = 2.0
+LINE_SECONDS = 6.5  # on a connection that stands: TCP sends a packet again after .2, .6, 1.4, 3 and 6.2 s (RFC 6298)
 FLIGHT_SECONDS = 0.25  # for datagrams to arrive, and to be counted, where nobody is far
 STRANGE = ("malformed", "unknown")  # counters of datagrams that belong to no job
 
@@ -46,7 +47,7 @@ class Line:
 
     async def ask(self, request: peer_pb2.ReachRequest | None = None) -> peer_pb2.ReachResponse:
         """What the other daemon is, and how many strange datagrams came there."""
-        return await self._asking(request or peer_pb2.ReachRequest(), CALL_SECONDS)
+        return await self._asking(request or peer_pb2.ReachRequest(), LINE_SECONDS)
 
     async def both(
         self, ours: Ports, theirs: Ports, feedback: bool, size: int, packets: int

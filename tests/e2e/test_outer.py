@@ -56,6 +56,7 @@ def test_host_dies_and_comes_back__takes_the_state_and_no_step_is_lost() -> None
     """
     enough = 60
     with running(3) as hosts, ranks(hosts, timeout=5) as jobs:
+        rounds = [0, 0, 0]
 
         def one(rank: int, job: ultima.Job) -> Any:
             model = np.zeros(SIZE, np.float32)
@@ -66,9 +67,14 @@ def test_host_dies_and_comes_back__takes_the_state_and_no_step_is_lost() -> None
                 assert time.monotonic() < until, outer.last
                 if rank == 2 and outer.summary().steps == 8:
                     hosts[2].kill()
+                    gone = rounds[0]
+                    while rounds[0] < gone + 3:  # so that there is something that it has missed
+                        assert time.monotonic() < until, rounds
+                        time.sleep(0.02)
                     hosts[2].launch()
                     hosts[2].wait_until_ready()
                 _train(outer, model, rank, 1)
+                rounds[rank] = max(digests, default=0)
                 time.sleep(0.02)
             return outer, model, digests
 
