@@ -121,6 +121,23 @@ static void a_host_that_lies_of_steps__sends_nobody_away(void)
     end();
 }
 
+/* Who begins anew is told where the job is. What one host alone has said, perhaps in a life in which it lied, is no
+ * part of that unless it is near: nobody would be there. */
+static void where_the_job_is__one_host_alone_does_not_say(void)
+{
+    for (uint32_t all = 2; all <= 4; all += 2) {
+        begin(all, 1, coded(all / 2 - 1));
+        run(20 * UT_MS);
+        ut_job *j = hosts[0].engine->job[0];
+        const uint64_t far = ut_step_first_op(1000000);
+        ut_ledger_spoke(&j->ledger, 1, far);
+        CHECK_EQ(ut_engine_next_op_seq(hosts[0].engine, 0), 0);
+        ut_ledger_spoke(&j->ledger, all - 1, far + 8);
+        CHECK_EQ(ut_engine_next_op_seq(hosts[0].engine, 0), all == 2 ? 0 : far + 1);
+        end();
+    }
+}
+
 /* A host that comes back has had no op. Two tell that a step is over; one alone is believed of the next one as soon as
  * this host has tried it. */
 static void a_host_that_comes_back__believes_one_of_the_next_step(void)
@@ -336,6 +353,7 @@ int main(int argc, char **argv)
     RUN(a_host_that_lies_of_the_divisor__is_alone_with_it);
     RUN(the_number_of_an_op__is_that_of_its_step);
     RUN(a_host_that_lies_of_steps__sends_nobody_away);
+    RUN(where_the_job_is__one_host_alone_does_not_say);
     RUN(a_host_that_comes_back__believes_one_of_the_next_step);
     RUN(a_host_that_missed_all_words__is_told_again);
     RUN(the_root_of_a_tree__is_believed);

@@ -213,7 +213,12 @@ uint64_t ut_job_tx_floor(const ut_job *j)
 uint64_t ut_job_next_op(const ut_job *j)
 {
     const uint64_t own = UT_MAX2(j->next_open, j->ledger.row[j->config.self].spoken);
-    return ut_ledger_believe(&j->ledger, UT_FACT_SPOKEN, ut_bits_below(j->config.hosts), own, UT_EARLY_MAX);
+    const uint64_t all = ut_bits_below(j->config.hosts);
+    if (j->ledger.lag <= UT_LAG_MAX)
+        return ut_ledger_believe(&j->ledger, UT_FACT_SPOKEN, all, own, UT_EARLY_MAX);
+    /* Hosts may leap, and ranks say where to. What one host alone has said, in a life that is over perhaps, would take
+     * whoever begins by this number to where nobody is. */
+    return UT_MAX2(own, ut_ledger_confirmed(&j->ledger, UT_FACT_SPOKEN, all, false, own + UT_EARLY_MAX));
 }
 
 ut_op *ut_job_op_after(ut_job *j, const ut_op *before)
