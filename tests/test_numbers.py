@@ -18,7 +18,7 @@ from ultima.base import words
 from ultima.coded import codes
 from ultima.coded.plan import AMPLIFICATION_MAX
 from ultima.daemon.base.errors import ENGINE_ERRORS
-from ultima.daemon.base.ranges import STEP_OPS, WINDOW
+from ultima.daemon.base.ranges import OP_SEQ_MAX, STEP_OPS
 from ultima.daemon.engine import engine
 from ultima.v1 import admin_pb2, limits, records_pb2
 from ultima.v1.wires import WIRE_NAME_MAX, WIRES, WIRES_MAX
@@ -48,10 +48,11 @@ def test_wires__are_those_of_the_client() -> None:
 
 
 def test_steps__have_as_many_numbers_as_in_the_core() -> None:
+    (bits,) = re.findall(r"UT_OP_SEQ_BITS = (\d+)", (ROOT / "transport_c/core/base/ut.h").read_text())
     text = (ROOT / "transport_c/ext/coded/coded.h").read_text()
-    (attempts,) = re.findall(r"UT_STEP_ATTEMPTS = 1 << (\d+)", text)
-    assert "UT_STEP_OPS = UT_OPS_MAX * UT_STEP_ATTEMPTS + 1," in text
-    assert STEP_OPS == 4 * (1 << int(attempts)) + 1 > WINDOW
+    assert "UT_STEP_OPS = (1 << (UT_OP_SEQ_BITS - 32)) - UT_OPS_MAX + 1," in text
+    assert OP_SEQ_MAX == 2 ** int(bits) >= 2**32 * STEP_OPS
+    assert STEP_OPS == 2 ** (int(bits) - 32) - 4 + 1
 
 
 def test_peers__have_every_statistic_of_the_core() -> None:

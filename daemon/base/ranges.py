@@ -7,9 +7,9 @@ from ultima.daemon.base.errors import InvalidArgument
 
 INT64_MAX = 2**63 - 1
 UINT64_MAX = 2**64 - 1
-OP_SEQ_MAX = 2**53
-"""Of any op: a coded job's last step has such a number, and all others are far below."""
-STEP_OPS = 2**20 + 1
+OP_SEQ_MAX = 2**44
+"""One more than the last number of an op (UT_OP_SEQ_MAX in core/base/ut.h)."""
+STEP_OPS = 2**12 - 3
 """Numbers of ops that a coded job has for each step (ext/coded/coded.h)."""
 """Of a job's options."""
 WINDOW = 2**20

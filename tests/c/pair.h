@@ -5,6 +5,7 @@
 #ifndef UT_PAIR_H
 #define UT_PAIR_H
 
+#include "core/wire/packets.h"
 #include "wired.h"
 
 enum { HOSTS = 2, RANKS_MAX = 3, ELEMENTS = 5000, ARENA = 2 * ELEMENTS * 8 };
@@ -28,6 +29,13 @@ static bool (*drop)(uint32_t from, const ut_burst *b, const uint8_t *packet);
 static uint8_t *recorded[4096]; /* u16 length, u8 to, u8 port, bytes */
 static size_t records;
 static bool recording;
+
+/* The stage that a whole data packet is of. */
+__attribute__((unused)) static unsigned stage_of(const uint8_t *packet)
+{
+    ut_data h;
+    return ut_data_decode(&h, packet, UT_DATA_HEADER + 1, UT_CHECK_NOTHING) ? 0 : h.stage;
+}
 
 static void world(uint32_t ranks_of_0, uint64_t rate)
 {

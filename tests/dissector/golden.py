@@ -23,23 +23,23 @@ class Golden(NamedTuple):
 PACKETS = [
     Golden(
         "data__scatter_of_two_floats",
-        "41 00 40 01 0a0b0c0d 00000007 89450aae 0005 0006 abcdef  1234 89abcdc0 0102 02",
-        dict(kind=1, flags=0, stage=1, coverage=1, connection=0x0A0B0C0D, number=7, op_high=5, view=6,
-             sent_us=0xABCDEF, checksum=0x89450AAE, bucket=0x1234, offset=0x89ABCDC0, timeout=0x0102, last=0, incast=2),
+        "41 2bcdef 0a0b0c0d 00000007 7a9bb467 0000005001 0006  1234 89abcdc0 0102 02",
+        dict(kind=1, flags=0, stage=0, coverage=1, connection=0x0A0B0C0D, number=7, op_high=5, view=6,
+             sent_us=0x2BCDEF, checksum=0x7A9BB467, bucket=0x1234, offset=0x89ABCDC0, timeout=0x0102, last=0, incast=2),
         payload="0000803f 00000040",
     ),
     Golden(
         "data__broadcast_repair_with_all_saturated",
-        "41 01 bf ff ffffffff fffffffe 1e5bf9e8 0000 0000 000000  0000 00000000 ffff ff",
-        dict(kind=1, flags=1, stage=2, coverage=2**14 - 1, connection=2**32 - 1, number=2**32 - 2, op_high=0, view=0,
-             sent_us=0, checksum=0x1E5BF9E8, bucket=0, offset=0, timeout=0xFFFF, last=15, incast=15),
+        "41 400000 ffffffff fffffffe 67e2bfff ffffffffff 0000  0000 00000000 ffff ff",
+        dict(kind=1, flags=1, stage=1, coverage=2**11 - 1, connection=2**32 - 1, number=2**32 - 2, op_high=2**28 - 1,
+             view=0, sent_us=0, checksum=0x67E2BFFF, bucket=0, offset=0, timeout=0xFFFF, last=15, incast=15),
         payload="00",
     ),
     Golden(
         "data__many_missing_and_highest_bucket",
-        "41 00 bf 00 00000001 00000000 e851ab70 0001 ffff 123456  ffff fffffff8 0000 10",
-        dict(kind=1, flags=0, stage=2, coverage=0x3F00, connection=1, number=0, op_high=1, view=0xFFFF,
-             sent_us=0x123456, checksum=0xE851AB70, bucket=0xFFFF, offset=0xFFFFFFF8, timeout=0, last=1, incast=0),
+        "41 923456 00000001 00000000 599bb48d 0000001f00 ffff  ffff fffffff8 0000 10",
+        dict(kind=1, flags=2, stage=1, coverage=0x700, connection=1, number=0, op_high=1, view=0xFFFF,
+             sent_us=0x123456, checksum=0x599BB48D, bucket=0xFFFF, offset=0xFFFFFFF8, timeout=0, last=1, incast=0),
         payload="0100000000000000",
     ),
     Golden(
@@ -52,16 +52,16 @@ PACKETS = [
     ),
     Golden(
         "feedback__two_ops_and_two_words",
-        "42 00 02 03 deadbeef 80000000 2232ed14 0123456789abcdef 0000000100000002 0000000000000005 0000000000000004"
-        " 00000041 00000011 00000022 00abcdef 000003e8 00 02 1234 01020304 fffffffe"
+        "42 00 02 03 deadbeef 80000000 b00cfa73 0123456789abcdef 0000000100000002 0000000000000005 0000000000000004"
+        " 00000041 00000011 00000022 002bcdef 000003e8 00 02 1234 01020304 fffffffe"
         "  0000000000000005 0000000000640000 01 02 01 30 0004 0011 0003d090 cafe0123 0000000000000007 000000000000000f"
         "   0000 0000 00000000 0000 00 00 0000 0002 0000 00 00 00000000 1122334455660002"
         "  ffffffff00000006 0000000000000000 06 05 03 0e 0001 0040 ffffffff 00000000 0000000000000000 0000000000000000"
         "   0000 0000 00000000 0000 00 00 0000 0000 0000 00 00 00000000 0000000000000000"
         "  8000000000000003 0000000000000001",
-        dict(kind=2, flags=0, record_count=2, incast=3, connection=0xDEADBEEF, number=2**31, checksum=0x2232ED14,
+        dict(kind=2, flags=0, record_count=2, incast=3, connection=0xDEADBEEF, number=2**31, checksum=0xB00CFA73,
              grant=0x0123456789ABCDEF, received=0x100000002, receive_floor=5, send_floor=4, highest=65, marked=17,
-             drops=34, echo_us=0xABCDEF, hold_us=1000, word_count=2, missed=0x1234,
+             drops=34, echo_us=0x2BCDEF, hold_us=1000, word_count=2, missed=0x1234,
              state=0x1020304, state_seen=0xFFFFFFFE),
         records=(
             dict(op_seq=5, count=6553600, dtype=1, reduction=2, mode=1, flags=0x30, weight=4, algorithm=1,

@@ -191,7 +191,7 @@ def _check_story(packets: list[UltimaData | UltimaFeedback | UltimaGrant], ops: 
     data = [packet for packet in packets if isinstance(packet, UltimaData)]
     records = [record for packet in packets if isinstance(packet, UltimaFeedback) for record in packet.records]
     assert {packet.op_seq() for packet in data} == set(range(ops))
-    assert {packet.stage for packet in data} == {1, 2}
+    assert {packet.stage for packet in data} == {0, 1}
     assert {record.op_seq for record in records} == set(range(ops))
     assert {(record.count, record.dtype, record.reduction) for record in records} == {(ELEMENTS, 1, 2)}
     # Two hosts, two stages, half of the bucket each: what was sent once covers every op exactly.

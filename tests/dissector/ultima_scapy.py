@@ -18,7 +18,6 @@ from scapy.fields import (
     LongField,
     PacketListField,
     ShortField,
-    ThreeBytesField,
     XByteField,
     XIntField,
     XLongField,
@@ -96,15 +95,15 @@ class UltimaData(_Checked):
     fields_desc = [
         BitField("version", VERSION, 4),
         BitField("kind", KIND_DATA, 4),
-        FlagsField("flags", 0, 8, ["repair", "stale", "null", "ce", "ask", "bit5", "bit6", "bit7"]),
-        BitField("stage", 1, 2),
-        BitField("coverage", 1, 14),
+        FlagsField("flags", 0, 2, ["repair", "ask"]),
+        BitField("sent_us", 0, 22),
         XIntField("connection", 0),
         IntField("number", 0),
         XIntField("checksum", None),
-        ShortField("op_high", 0),
+        BitField("op_high", 0, 28),
+        BitEnumField("stage", 0, 1, {0: "scatter_reduce", 1: "broadcast"}),
+        BitField("coverage", 1, 11),
         XShortField("view", 0),
-        ThreeBytesField("sent_us", 0),
         ShortField("bucket", 0),
         IntField("offset", 0),
         ShortField("timeout", 0),
@@ -113,7 +112,7 @@ class UltimaData(_Checked):
     ]
 
     def op_seq(self) -> int:
-        """The low 32 bits of the op's number, of which the bucket id is the low half."""
+        """The op's number, of which the bucket id holds the low bits."""
         return int(self.op_high << 16 | self.bucket)
 
     def guess_payload_class(self, payload: bytes) -> type[Packet]:
@@ -296,9 +295,7 @@ def problems(data: bytes) -> list[str]:
 
 def _data_problems(packet: UltimaData) -> list[str]:
     rules = [
-        (packet.flags & ~0x11 == 0, f"flags {int(packet.flags):#04x}: only 0x01 and 0x10 are used yet"),
-        (packet.stage in (1, 2), f"stage {packet.stage}: 1 or 2"),
-        (packet.stage != 1 or packet.coverage >= 1, "coverage 0 in stage 1: 1 to 16383"),
+        (packet.stage or packet.coverage >= 1, "coverage 0 in stage 1: 1 to 2047"),
         (packet.last in (0, 1, 15), f"last%ile {packet.last}: 0, 1 or 15"),
     ]
     return [complaint for holds, complaint in rules if not holds]
@@ -321,7 +318,7 @@ def _feedback_problems(packet: UltimaFeedback, length: int) -> list[str]:
         (packet.word_count <= WORDS_MAX, f"{packet.word_count} acknowledgement words: 0 to {WORDS_MAX}"),
         (packet.nothing_yet == 0, f"offset 68 holds {packet.nothing_yet}: 0"),
         (packet.missed <= 2**15, f"loss {packet.missed}: 32768 at most"),
-        (echo < 2**24 or none, f"echoed time {echo:#x}: 24 bits, or all ones"),
+        (echo < 2**22 or none, f"echoed time {echo:#x}: 22 bits, or all ones"),
         (length == expected, f"{length} bytes: {expected} with these records and words"),
     ]
     found = [complaint for holds, complaint in rules if not holds]

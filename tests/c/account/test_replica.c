@@ -65,7 +65,7 @@ static void replica__equal_results_have_the_digest_of_their_bytes(void)
 /* Of host 0's shard, host 1 gets nothing. */
 static bool no_broadcast_to_1(uint32_t from, const ut_burst *b, const uint8_t *packet)
 {
-    return from == 0 && b->port == UT_PORT_DATA && packet[2] >> 6 == 2;
+    return from == 0 && b->port == UT_PORT_DATA && stage_of(packet) == 2;
 }
 
 static void replica__a_host_with_a_hole_differs_and_both_find_out(void)
@@ -138,7 +138,7 @@ static ut_submission agreeing(uint64_t seq, ut_ns budget)
 
 static bool no_scatter_to_0(uint32_t from, const ut_burst *b, const uint8_t *packet)
 {
-    return from == 1 && b->port == UT_PORT_DATA && packet[2] >> 6 == 1;
+    return from == 1 && b->port == UT_PORT_DATA && stage_of(packet) == 1;
 }
 
 /* A hole in the broadcast fails the op there; a contribution that is missing does not. */

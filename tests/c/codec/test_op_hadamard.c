@@ -131,7 +131,7 @@ static uint64_t shard_offset;
 static bool drop_slots(uint32_t from, const ut_burst *b, const uint8_t *packet)
 {
     ut_ultima u;
-    if (from != 0 || b->port != UT_PORT_DATA || packet[2] >> 6 != 2)
+    if (from != 0 || b->port != UT_PORT_DATA || stage_of(packet) != 2)
         return false;
     ut_ultima_decode(&u, packet + 23);
     return lost_slots >> (u.offset - shard_offset) / P & 1;

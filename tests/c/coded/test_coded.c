@@ -204,6 +204,49 @@ static void an_attempt_that_fails__costs_time_alone(void)
     end();
 }
 
+/* How long the next attempt at step 1 takes on host 2, which fails. */
+static ut_ns next_failure(void)
+{
+    const ut_ns asked = now;
+    give_step(2, 1, 1, UT_SECOND);
+    while (!has_receipt(2) && now < asked + UT_SECOND)
+        run(UT_MS);
+    CHECK_EQ(receipt(2).status, UT_FAILED);
+    return now - asked;
+}
+
+/* A step has so many numbers, and a trainer that tries again at once must not use them up. An attempt that another host
+ * makes is joined at once. */
+static void attempts_at_a_step__get_rarer(void)
+{
+    begin(4, 1, coded(1));
+    run(20 * UT_MS);
+    CHECK_EQ(until_done(1, 0), 1);
+    dies(0);
+    dies(1);
+    for (unsigned tries = 0; tries < 3 * UT_STEP_PACE; tries++) {
+        const ut_ns least = tries < UT_STEP_PACE ? 0 : 64 * UT_MS << (tries / UT_STEP_PACE - 1), took = next_failure();
+        CHECK_MSG(took >= least && took <= least + 2 * UT_MS, "attempt %u took %" PRIu64 " ns", tries, took);
+    }
+    end();
+    begin(4, 1, coded(1));
+    run(20 * UT_MS);
+    CHECK_EQ(until_done(1, 0), 1);
+    ut_coded *c = ut_coded_of(hosts[2].engine->job[0]);
+    c->failed = 3 * UT_STEP_PACE;
+    c->failing = 1;
+    c->failed_at = now;
+    give_step(2, 1, 1, UT_SECOND);
+    run(100 * UT_MS);
+    CHECK_EQ(has_receipt(2), false);
+    give_step(0, 1, 1, UT_SECOND);
+    run(50 * UT_MS);
+    (void)exact(0, 1, 1);
+    CHECK_EQ(exact(2, 1, 1).op_seq, ut_step_first_op(1));
+    CHECK_EQ(c->failed, 0);
+    end();
+}
+
 static void both_replicas_die__and_steps_fail_at_once(void)
 {
     begin(4, 1, coded(1));
@@ -349,6 +392,7 @@ int main(int argc, char **argv)
     RUN(one_replica_dies__and_the_job_goes_on_exactly);
     RUN(an_owner_dies__and_calls_wait_for_the_next_epoch);
     RUN(an_attempt_that_fails__costs_time_alone);
+    RUN(attempts_at_a_step__get_rarer);
     RUN(both_replicas_die__and_steps_fail_at_once);
     RUN(an_estimate__stands_for_all);
     RUN(results__stay_for_three_steps);

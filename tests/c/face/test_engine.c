@@ -238,7 +238,7 @@ static void engine__desync_on_one_host_reaches_all(void)
 
 static bool drop_first_broadcast(uint32_t from, const ut_burst *b, const uint8_t *packet)
 {
-    return from == 0 && b->port == UT_PORT_DATA && packet[2] >> 6 == 2 && !(packet[1] & 1);
+    return from == 0 && b->port == UT_PORT_DATA && stage_of(packet) == 2 && !(packet[1] >> 6 & UT_FLAG_REPAIR);
 }
 
 /* Host 0 has its receipt and scribbles over its buffer; what host 1 still lacks of host 0's shard must come right all

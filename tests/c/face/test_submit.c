@@ -98,6 +98,21 @@ static void submit__each_field_has_its_error(void)
 }
 
 /* Numbers that a rank leaves out, singly, are used up without an answer; the ring counts them not. */
+/* The last number of all, and the first that no packet has room for: such a call is refused, and none comes round. */
+static void submit__ends_with_the_last_number(void)
+{
+    alone((ut_job_options){0});
+    hosts[0].engine->session[hosts[0].session].next_seq = next_seq = UT_OP_SEQ_MAX;
+    hosts[0].engine->job[0]->next_open = UT_OP_SEQ_MAX;
+    ut_submission s = good();
+    CHECK_EQ(asked(&s), UT_OK);
+    for (unsigned again = 0; again < 2; again++) {
+        s = good();
+        CHECK_EQ(asked(&s), UT_ERR_FULL);
+    }
+    end();
+}
+
 static void submit__skips_a_number(void)
 {
     alone((ut_job_options){0});
@@ -240,6 +255,7 @@ int main(int argc, char **argv)
 {
     check_begin(argc, argv);
     RUN(submit__each_field_has_its_error);
+    RUN(submit__ends_with_the_last_number);
     RUN(submit__skips_a_number);
     RUN(submit__buffers_lie_in_the_arena_apart_or_alike);
     RUN(submit__what_wants_the_reliable_mode);

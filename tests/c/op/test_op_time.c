@@ -17,7 +17,7 @@ static size_t kept_len;
 
 static bool cut(uint32_t from, const ut_burst *b, const uint8_t *packet)
 {
-    if (from != 0 || b->port != UT_PORT_DATA || packet[2] >> 6 != cut_stage || cut_times == 0)
+    if (from != 0 || b->port != UT_PORT_DATA || stage_of(packet) != cut_stage || cut_times == 0)
         return false;
     uint32_t offset = (uint32_t)packet[25] << 24 | packet[26] << 16 | packet[27] << 8 | packet[28];
     uint32_t slot = offset % (ELEMENTS * 8 / 2) / SLOT_BYTES;

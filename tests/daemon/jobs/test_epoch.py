@@ -135,7 +135,7 @@ def test_accepts__says_why_not(made: Epoch, why: str) -> None:
 
 def test_accepts__a_host_leaves_when_it_says_so_or_nobody_here_sees_it() -> None:
     assert accepts(ROOT, child(ROOT, A, B), A, frozenset((B,)), {}, 5) == ""
-    later = replace(child(ROOT, A, B), start=3 * STEP_OPS)
+    later = replace(child(ROOT, A, B), start=300 * STEP_OPS)
     assert "start" in accepts(ROOT, later, A, frozenset((B,)), {}, 5)
     assert accepts(ROOT, later, A, frozenset((B,)), {}, 5, WINDOW * STEP_OPS) == "", "steps of a coded job"
     assert accepts(ROOT, child(ROOT, A, B), A, frozenset((B, C)), {C: word(1, ROOT, leaving=True)}, 5) == ""
@@ -274,7 +274,7 @@ def test_seat__an_older_word_is_no_news() -> None:
 
 def test_seat__follows_a_job_whose_steps_have_many_numbers() -> None:
     """A host of a coded job that is two steps and an epoch behind takes the one that the others hold."""
-    new = child(child(ROOT, A, B, C), A, B, C, start=2 * STEP_OPS)
+    new = child(child(ROOT, A, B, C), A, B, C, start=300 * STEP_OPS)
     for stride, epoch in ((1, ROOT), (STEP_OPS, new)):
         seat = Seat(C, ROOT, 99, 0.0)
         for m, other in ((A, B), (B, A)):

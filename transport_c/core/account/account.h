@@ -27,7 +27,7 @@ typedef struct ut_note {
     ut_ns first;                 /* when its first data came; 0 for none */
     ut_ns heard;                 /* when its newest packet came */
     ut_ns quiet;                 /* longest time between two of its packets while it had the op open */
-    uint32_t lag_first;          /* time of arrival less time of sending of its first data packet, us modulo 2^24 */
+    uint32_t lag_first;          /* time of arrival less time of sending of its first data packet, us modulo 2^22 */
     int32_t lag_least, lag_most; /* the least and the most such time of its data packets, less lag_first */
     uint64_t repaired;           /* bytes from it that came as repairs */
     uint64_t packets;            /* data packets from it that were used */

@@ -6,17 +6,6 @@
 #include "core/account/account.h"
 #include "core/account/culprit.h"
 
-static uint32_t low24(uint32_t x)
-{
-    return x & 0xffffff;
-}
-
-/* The nearest signed number to a difference of two 24-bit numbers. */
-static int32_t signed24(uint32_t x)
-{
-    return (int32_t)(x << 8) >> 8;
-}
-
 void ut_witness_begin(ut_op_account *a, uint64_t started, ut_ns now)
 {
     for (uint32_t h = 0; h < a->job->hosts; h++) {
@@ -42,7 +31,7 @@ void ut_witness_heard(ut_op_account *a, uint32_t host, bool opened, ut_ns now)
 void ut_witness_data(ut_op_account *a, uint32_t host, const ut_data *h, uint32_t packets, ut_ns now)
 {
     ut_note *n = &a->note[host];
-    uint32_t lag = low24((uint32_t)(now / UT_US) - h->time_us);
+    const uint32_t lag = (uint32_t)(now / UT_US) - h->time_us;
     ut_witness_heard(a, host, true, now);
     if (n->packets == 0) {
         n->first = now;
@@ -50,7 +39,7 @@ void ut_witness_data(ut_op_account *a, uint32_t host, const ut_data *h, uint32_t
     }
     assert(packets > 0);
     n->packets += packets;
-    int32_t over = signed24(low24(lag - n->lag_first));
+    const int32_t over = ut_time_after(lag, n->lag_first);
     n->lag_least = UT_MIN2(n->lag_least, over);
     n->lag_most = UT_MAX2(n->lag_most, over);
     if (h->flags & UT_FLAG_REPAIR)

@@ -57,6 +57,10 @@ enum {
     UT_GRANT_AHEAD_MAX = 64 << 20, /* bytes beyond what this host has sent that a peer may let it send */
     UT_OVERTAKEN_MAX = 64, /* old feedbacks in a row, over a round trip, before the newest is taken for forged */
 };
+/* The last number of an op: whole numbers travel with data. 2^44 ops are 557 years of 1000 ops a second, and the
+ * attempts at all 2^32 steps of a coded job (ext/coded/coded.h). A call beyond it is refused. */
+enum { UT_OP_SEQ_BITS = 44 };
+#define UT_OP_SEQ_MAX ((UINT64_C(1) << UT_OP_SEQ_BITS) - 1)
 #define UT_BUCKET_MAX UINT32_MAX /* bytes of one bucket: the ULTIMA header's offset has 32 bits */
 
 /* Errors. 0 is success. A malformed packet is an error and never fails an assert; a mistake of our own always does. */

@@ -143,6 +143,8 @@ static int check_dense(const ut_job *j, const ut_engine_session *s, const ut_sub
 static int check_common(const ut_job *j, const ut_engine_session *s, const ut_submission *x)
 {
     const bool reduces = ut_op_reduces(x->collective);
+    if ((j->partial ? j->next_open : s->next_seq) > UT_OP_SEQ_MAX)
+        return UT_ERR_FULL;
     if (x->op_seq != s->next_seq + (x->skipped == 1 && !j->partial))
         return UT_ERR_SEQUENCE;
     if (x->dtype == 0 || x->dtype >= UT_DTYPES_END + !reduces)

@@ -162,11 +162,10 @@ ut_ns ut_job_patience(const ut_conn *c); /* how long a sender that has credit ma
 uint32_t ut_job_inlets(ut_job *j, ut_ns now, ut_inlet *ret, ut_ns *look_at, ut_ns *silent);
 
 /* op_recv.c */
-enum ut_taken { UT_TAKEN_USED, UT_TAKEN_DUPLICATE, UT_TAKEN_LATE, UT_TAKEN_REFUSED, UT_TAKEN_EARLY, UT_TAKEN_UNCLEAR };
+enum ut_taken { UT_TAKEN_USED, UT_TAKEN_DUPLICATE, UT_TAKEN_LATE, UT_TAKEN_REFUSED, UT_TAKEN_EARLY };
 /* Counts one data packet of |payload| bytes in its class. */
 void ut_taken_count(ut_stats *stats, enum ut_taken taken, size_t payload);
-/* A data packet from |host| whose path checks are done. EARLY: keep it, its op is not open. UNCLEAR: it is not told
- * which op it is of, and it must not be acknowledged, so that it comes again. */
+/* A data packet from |host| whose path checks are done. EARLY: keep it, its op is not open. */
 enum ut_taken ut_op_data(ut_job *j, uint32_t host, const ut_data *h, ut_ns now);
 /* So many packets of |r|, from the first on, were used, none of which is a repair; the others are to be given singly.
  */

@@ -8,9 +8,6 @@
 /* The largest value of each option. */
 static const uint16_t most[UT_EPOCH_OPTIONS] = {[UT_EPOCH_CODEC] = UT_CODEC_HADAMARD};
 
-/* Packets of two steps of a coded job have different tags. An odd factor, for steps less than 65,536 apart. */
-enum { STEP_SPREAD = 40503 };
-
 /* What this host would choose for each option, where |now| holds. */
 static void choose(const ut_job *j, const ut_epoch *now, uint16_t ret[UT_EPOCH_OPTIONS])
 {
@@ -76,5 +73,5 @@ void ut_op_epoch_tag(ut_op *op)
     uint16_t apart = op->codec->id == UT_CODEC_SPARSE ? UT_CODEC_SPARSE : 0;
     if (op->codec->id == UT_CODEC_QUANT)
         apart = (uint16_t)(UT_CODEC_QUANT | op->what.alike.quant.forms << 8);
-    op->plan.view_tag = (uint16_t)(op->epoch.id ^ apart ^ op->what.step * STEP_SPREAD);
+    op->plan.view_tag = (uint16_t)(op->epoch.id ^ apart);
 }

@@ -32,38 +32,10 @@ typedef struct place {
     uint32_t slot;
 } place;
 
-/* Hosts may be farther apart than half of a number tells. */
-static bool may_leap(const ut_job *j)
-{
-    return j->ledger.lag > UINT32_MAX;
-}
-
-/* The op of a data packet, which has only the low half of its number. Who sends data of an op has a floor that is near:
- * this host may be far from there, where steps are numbers of ops. Where hosts may leap it is an op that is here, or of
- * which |host| has spoken, if there is one. */
-static uint64_t op_of(const ut_job *j, uint32_t host, const ut_data *h)
-{
-    const ut_claims *c = &j->ledger.row[host];
-    for (unsigned k = 0; k < UT_OPS_MAX && may_leap(j); k++) {
-        if (j->op[k].state == UT_OP_RUNNING && (uint32_t)j->op[k].seq == h->op_seq)
-            return j->op[k].seq;
-        if (c->seen[k] && (uint32_t)c->record[k].op_seq == h->op_seq)
-            return c->record[k].op_seq;
-    }
-    return ut_expand32(c->tx_floor ? c->tx_floor : j->next_open, h->op_seq);
-}
-
-/* Data that seems to be of op |seq|, which is past here, may be of one to which |host| has leapt. Unless it has spoken
- * of |seq|, it says soon where it is. */
-static bool is_unclear(const ut_job *j, uint32_t host, uint64_t seq)
-{
-    return may_leap(j) && seq < j->next_open && !ut_ledger_record(&j->ledger, host, seq);
-}
-
 /* Finds it. USED: it is found. */
 static enum ut_taken find(ut_job *j, uint32_t host, const ut_data *h, place *ret)
 {
-    uint64_t seq = op_of(j, host, h);
+    const uint64_t seq = h->op_seq;
     ut_op *op = ut_job_op(j, seq);
     if (ut_ledger_is_too_far(&j->ledger, j->next_open, seq))
         return UT_TAKEN_REFUSED;
@@ -71,8 +43,6 @@ static enum ut_taken find(ut_job *j, uint32_t host, const ut_data *h, place *ret
     if (op->seq != seq || op->state != UT_OP_RUNNING) {
         if (ut_job_is_to_come(j, seq))
             return UT_TAKEN_EARLY;
-        if (is_unclear(j, host, seq))
-            return UT_TAKEN_UNCLEAR;
         return seq < j->next_open ? UT_TAKEN_LATE : UT_TAKEN_REFUSED;
     }
     uint32_t i = op->plan.rx_of[h->stage - 1][host], slot = 0;
@@ -203,7 +173,6 @@ void ut_taken_count(ut_stats *s, enum ut_taken taken, size_t payload)
         s->bytes_late += payload;
         break;
     case UT_TAKEN_REFUSED:
-    case UT_TAKEN_UNCLEAR:
         s->data_refused++;
         break;
     case UT_TAKEN_EARLY:

@@ -85,7 +85,7 @@ static uint32_t add_packets(ut_job *j, ut_op *op, uint32_t i, uint32_t slot, uin
     const uint32_t *crc = s->stage == 1 ? NULL : &op->fold.crc[op->fold.first[s->chunk] + slot];
     const unsigned missing = j->world - UT_MIN2(j->world, ranks);
     const uint64_t pn = ut_conn_sending(c,
-                                        &(ut_sent){.op_seq = (uint32_t)op->seq,
+                                        &(ut_sent){.op_seq = op->seq,
                                                    .step = (uint8_t)i,
                                                    .slot = slot,
                                                    .bytes = (uint16_t)ut_wire_packet(len, j->frame.overhead)},
@@ -95,9 +95,9 @@ static uint32_t add_packets(ut_job *j, ut_op *op, uint32_t i, uint32_t slot, uin
                  .coverage = (uint16_t)(s->stage == 1 ? ranks : missing),
                  .cid = c->tx_cid,
                  .pn = (uint32_t)pn,
-                 .op_seq = (uint32_t)op->seq,
+                 .op_seq = op->seq,
                  .view = op->plan.view_tag,
-                 .time_us = (uint32_t)(by->now / UT_US) & 0xffffff,
+                 .time_us = (uint32_t)(by->now / UT_US) & UT_TIME_MASK,
                  .ultima = {.bucket = (uint16_t)op->seq,
                             .offset = (uint32_t)(s->offset + (uint64_t)slot * j->payload),
                             .timeout = op->time.learnt.field[s->stage - 1],
@@ -424,7 +424,7 @@ void ut_op_fate(void *context, const ut_sent *sent, uint32_t packets, bool acked
                                                     .a = c->mtu.pieces});
     for (unsigned k = 0; k < UT_OPS_MAX; k++) {
         ut_op *op = &j->op[k];
-        if (!ut_op_sends(op) || (uint32_t)op->seq != sent->op_seq)
+        if (!ut_op_sends(op) || op->seq != sent->op_seq)
             continue;
         uint32_t i = sent->step;
         if (i >= op->plan.schedule.steps || sent->slot + packets > op->plan.transfer[i].slots)

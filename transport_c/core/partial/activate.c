@@ -143,7 +143,7 @@ static bool runs_elsewhere(const ut_job *j, ut_ns now, uint64_t *ret_seq, uint32
         const ut_claims *c = &j->ledger.row[h];
         for (unsigned k = 0; h != j->config.self && ut_job_host_is_up(j, h) && k < UT_OPS_MAX; k++) {
             uint64_t seq = c->record[k].op_seq;
-            if (seq < j->next_open || seq - j->next_open > j->ledger.lag || seq > *ret_seq ||
+            if (seq < j->next_open || seq - j->next_open > j->ledger.lag || seq > UT_MIN2(*ret_seq, UT_OP_SEQ_MAX) ||
                 !is_joinable(j, c, k, now) || !j->partial->intake->joins(j, h, seq))
                 continue;
             if (seq == *ret_seq && c->first_at[k] >= at)
@@ -238,7 +238,8 @@ void ut_partial_look(ut_job *j, ut_ns now)
         ut_policy_set set = ut_policy_of(j, seq);
         tell_ready(j, seq, &set, now);
         external = external && set.policy != UT_POLICY_FULL;
-        if ((!external && !starts_here(j, seq, &set)) || now < ut_epochs_open_at(&j->epochs, seq))
+        if ((!external && !starts_here(j, seq, &set)) || now < ut_epochs_open_at(&j->epochs, seq) ||
+            seq > UT_OP_SEQ_MAX)
             return;
         if (p->due_seq != seq) {
             p->due_seq = seq;
@@ -268,7 +269,7 @@ int ut_partial_activate(ut_job *j, uint64_t seq, ut_ns now)
     ut_partial_look(j, now); /* perhaps it runs elsewhere already */
     if (seq < j->next_open)
         return UT_OK;
-    if (seq != j->next_open || ut_partial_busy(j) || now < ut_epochs_open_at(&j->epochs, seq))
+    if (seq != j->next_open || seq > UT_OP_SEQ_MAX || ut_partial_busy(j) || now < ut_epochs_open_at(&j->epochs, seq))
         return UT_ERR_SEQUENCE;
     if (!ut_gifts_ready(j, seq))
         return UT_ERR_ABSENT;

@@ -56,26 +56,20 @@ ut_ns ut_conn_hold(const ut_conn *c)
     return UT_MAX2(c->tx.srtt / UT_ASK_PART, (ut_ns)UT_HOLD_NS);
 }
 
-/* The times of two clocks, in the 24 bits that travel: which of two delays is shorter, and by how much. */
-static int32_t later(uint32_t a, uint32_t b)
-{
-    return (int32_t)((a - b) << 8) >> 8;
-}
-
 /* How much longer the newest packet was under way than the quickest of the last one to two spans. Clocks differ by any
  * time, and drift apart by some us in a second. */
 static void note_delay(ut_conn *c, ut_ns now)
 {
-    const uint32_t delay = ((uint32_t)(now / UT_US) - c->rx.time_us) & 0xffffff;
+    const uint32_t delay = (uint32_t)(now / UT_US) - c->rx.time_us;
     const ut_ns lasted = now - c->rx.least_at;
     if (c->rx.least_at == 0 || lasted >= UT_CC_BASE_SPAN) {
         c->rx.least_us = c->rx.least_at == 0 || lasted >= 2 * UT_CC_BASE_SPAN ? delay : c->rx.next_us;
         c->rx.next_us = delay;
         c->rx.least_at = now;
     }
-    c->rx.next_us = later(delay, c->rx.next_us) < 0 ? delay : c->rx.next_us;
-    c->rx.least_us = later(delay, c->rx.least_us) < 0 ? delay : c->rx.least_us;
-    c->rx.waited = (ut_ns)later(delay, c->rx.least_us) * UT_US;
+    c->rx.next_us = ut_time_after(delay, c->rx.next_us) < 0 ? delay : c->rx.next_us;
+    c->rx.least_us = ut_time_after(delay, c->rx.least_us) < 0 ? delay : c->rx.least_us;
+    c->rx.waited = (ut_ns)ut_time_after(delay, c->rx.least_us) * UT_US;
 }
 
 void ut_conn_received(ut_conn *c, uint64_t pn, const ut_came *came, ut_ns now)

@@ -147,8 +147,8 @@ static ut_ns sample_rtt(ut_conn *c, const ut_feedback *f, ut_ns now)
 {
     if (f->echo_us == UINT32_MAX)
         return 0;
-    uint32_t elapsed = ((uint32_t)(now / UT_US) - f->echo_us) & 0xffffff;
-    if (elapsed < f->hold_us || elapsed >= 1 << 23)
+    const int64_t elapsed = ut_time_after((uint32_t)(now / UT_US), f->echo_us);
+    if (elapsed < f->hold_us)
         return 0;
     ut_ns rtt = UT_MAX2((ut_ns)(elapsed - f->hold_us), 1) * UT_US;
     if (c->tx.srtt == 0) {

@@ -10,7 +10,7 @@
 
 /* What a packet number carried. */
 typedef struct ut_sent {
-    uint32_t op_seq; /* low 32 bits */
+    uint64_t op_seq;
     uint32_t slot;
     uint32_t time_us;   /* low 32 bits of the sender's clock */
     uint16_t bytes;     /* of the datagram */

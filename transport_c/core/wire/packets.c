@@ -108,13 +108,20 @@ static uint32_t checksum(const uint8_t *packet, size_t len)
     return ut_crc32c(crc, packet + UT_COMMON_HEADER, len - UT_COMMON_HEADER);
 }
 
+/* The numbers of the third word but the last, from its high bits on: what is left of the op's, stage, coverage, tag. */
+enum { OP_BITS_HERE = UT_OP_SEQ_BITS - 16, COVERAGE_AT = 24, STAGE_AT = COVERAGE_AT + UT_COVERAGE_BITS, OP_AT };
+_Static_assert(OP_AT + OP_BITS_HERE == 64, "the third word is full");
+_Static_assert(UT_COVERAGE_MAX >= UT_HOSTS_MAX * UT_LOCAL_MAX, "all ranks of a job may be in a payload, or lack in it");
+
 ut_data_form ut_data_form_of(const ut_data *h)
 {
-    const uint64_t kind = UT_WIRE_VERSION << 4 | UT_KIND_DATA, stage = (uint16_t)(h->stage << 14 | h->coverage);
-    return (ut_data_form){.word = {ut_swapped(kind << 56 | (uint64_t)h->flags << 48 | stage << 32 | h->cid),
+    assert(h->op_seq <= UT_OP_SEQ_MAX && h->stage >= 1 && h->stage <= 2);
+    const uint64_t kind = UT_WIRE_VERSION << 4 | UT_KIND_DATA, flags = h->flags & UT_FLAGS;
+    const uint64_t time = h->time_us & UT_TIME_MASK, stage = h->stage - 1u, coverage = h->coverage & UT_COVERAGE_MAX;
+    return (ut_data_form){.word = {ut_swapped(kind << 56 | flags << (32 + UT_TIME_BITS) | time << 32 | h->cid),
                                    ut_swapped((uint64_t)h->pn << 32),
-                                   ut_swapped((uint64_t)(h->op_seq >> 16) << 48 | (uint64_t)h->view << 32 |
-                                              (uint64_t)(h->time_us & 0xffffff) << 8 | h->ultima.bucket >> 8),
+                                   ut_swapped(h->op_seq >> 16 << OP_AT | stage << STAGE_AT | coverage << COVERAGE_AT |
+                                              (uint64_t)h->view << 8 | h->ultima.bucket >> 8),
                                    ut_swapped(ultima_word(&h->ultima))}};
 }
 
@@ -146,16 +153,14 @@ int ut_data_decode(ut_data *ret, const uint8_t *packet, size_t len, enum ut_chec
     if (ut_is_spoilt(packet, ut_crc32c_headed(f.word, ret->payload_crc, ret->payload_len), check))
         return UT_ERR_CHECKSUM;
     const uint64_t first = ut_swapped(f.word[UT_WORD_KIND]), third = ut_swapped(f.word[UT_WORD_OP]);
-    ret->flags = (uint8_t)(first >> 48);
-    ret->stage = first >> 46 & 3;
-    ret->coverage = first >> 32 & UT_COVERAGE_MAX;
+    ret->flags = first >> (32 + UT_TIME_BITS) & UT_FLAGS;
+    ret->time_us = first >> 32 & UT_TIME_MASK;
     ret->pn = (uint32_t)(ut_swapped(f.word[UT_WORD_NUMBER]) >> 32);
-    ret->view = (uint16_t)(third >> 32);
-    ret->time_us = third >> 8 & 0xffffff;
+    ret->stage = 1 + (third >> STAGE_AT & 1);
+    ret->coverage = third >> COVERAGE_AT & UT_COVERAGE_MAX;
+    ret->view = (uint16_t)(third >> 8);
     ret->ultima = ultima_of((uint8_t)third, ut_swapped(f.word[UT_WORD_ULTIMA]));
-    ret->op_seq = (uint32_t)(third >> 48) << 16 | ret->ultima.bucket;
-    if (ret->stage != 1 && ret->stage != 2)
-        return UT_ERR_MALFORMED;
+    ret->op_seq = third >> OP_AT << 16 | ret->ultima.bucket;
     if (ret->stage == 1 && ret->coverage == 0)
         return UT_ERR_MALFORMED;
     return UT_OK;

@@ -15,7 +15,10 @@ enum {
     UT_KIND_FEEDBACK = 2,
     UT_KIND_PIECE = 3,
     UT_KIND_GRANT = 4,
-    UT_COVERAGE_MAX = (1 << 14) - 1,
+    UT_COVERAGE_BITS = 11,
+    UT_COVERAGE_MAX = (1 << UT_COVERAGE_BITS) - 1, /* no job has more ranks */
+    UT_TIME_BITS = 22,                             /* of a send time in us: it comes round after 4.2 s */
+    UT_TIME_MASK = (1 << UT_TIME_BITS) - 1,
     UT_COMMON_HEADER = 16, /* bytes with which all kinds begin; the last four of them are the checksum */
     UT_CHECKSUM_AT = 12,
     UT_DATA_HEADER = 32,
@@ -31,7 +34,8 @@ enum {
 
 enum ut_data_flag {
     UT_FLAG_REPAIR = 0x01,
-    UT_FLAG_ASK = 0x10, /* the sender waits for word of this packet, and of those before it */
+    UT_FLAG_ASK = 0x02, /* the sender waits for word of this packet, and of those before it */
+    UT_FLAGS = UT_FLAG_REPAIR | UT_FLAG_ASK,
 };
 enum ut_record_flag {
     UT_RECORD_RX_DONE = 0x02, /* I want no more data for the op */
@@ -61,9 +65,9 @@ typedef struct ut_data {
     uint16_t coverage; /* stage 1: ranks in the payload; stage 2: ranks missing from it; 0 .. UT_COVERAGE_MAX */
     uint32_t cid;
     uint32_t pn;      /* low 32 bits */
-    uint32_t op_seq;  /* low 32 bits; only their high half travels here, because `ultima.bucket` is the low half */
+    uint64_t op_seq;  /* UT_OP_SEQ_BITS; the low 16 of them travel as `ultima.bucket` */
     uint16_t view;    /* tag: names in short under what the sender opened the op, see core/op/op_epoch.c */
-    uint32_t time_us; /* low 24 bits */
+    uint32_t time_us; /* low UT_TIME_BITS */
     ut_ultima ultima;
     uint32_t payload_crc; /* CRC32C of the payload alone; it does not travel, but is a part of the checksum */
     /* Where the payload of a decoded packet lies, and how many bytes it has; an encoder ignores both. */
@@ -207,6 +211,14 @@ bool ut_record_is_same(const ut_record *a, const ut_record *b);
 
 void ut_grant_encode(uint8_t out[UT_GRANT_BYTES], const ut_grant *g);
 int ut_grant_decode(ut_grant *ret, const uint8_t *packet, size_t len, enum ut_check check);
+
+/* By how many us |a| is later than |b|, two times, or two differences of times, of which the low UT_TIME_BITS are
+ * known. It is taken for one from -2^20 on: delays grow by more than they shrink. */
+static inline int32_t ut_time_after(uint32_t a, uint32_t b)
+{
+    const uint32_t before = 1u << (UT_TIME_BITS - 2);
+    return (int32_t)((a - b + before) & UT_TIME_MASK) - (int32_t)before;
+}
 
 /* The full number nearest to |expected| whose low 32 bits are |low|. */
 uint64_t ut_expand32(uint64_t expected, uint32_t low);

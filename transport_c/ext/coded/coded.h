@@ -18,12 +18,16 @@
 #include "ext/coded/sums.h"
 
 enum {
-    /* Attempts at a step, and one: then the step is over without a result. A trainer that tries again at once after
-     * each failure has made so many after some minutes. */
-    UT_STEP_ATTEMPTS = 1 << 18,
-    /* One more than a multiple of UT_OPS_MAX: every attempt at a step has the same place among the ops of the job, and
-     * the three steps before it have the others, so that their results stay. */
-    UT_STEP_OPS = UT_OPS_MAX * UT_STEP_ATTEMPTS + 1,
+    /* The most numbers that a step can have if all steps have room in those of ops, and one more than a multiple of
+     * UT_OPS_MAX: every attempt at a step has the same place among the ops of the job, and the three steps before it
+     * have the others, so that their results stay. */
+    UT_STEP_OPS = (1 << (UT_OP_SEQ_BITS - 32)) - UT_OPS_MAX + 1,
+    /* Attempts at a step and one; after the last one the step is over without a result. */
+    UT_STEP_ATTEMPTS = (UT_STEP_OPS - 1) / UT_OPS_MAX,
+    /* After so many failures at a step there are 64 ms between two attempts, and twice as much after as many more. So
+     * a step lasts a day and a half, however soon trainers try again, and no attempt comes later by much more than a
+     * hundredth of the time for which the step has failed. */
+    UT_STEP_PACE = 64,
 };
 
 /* Steps are the trainers' numbers, so that the next one may be any. */
@@ -55,7 +59,10 @@ typedef struct ut_coded {
         at; /* the step at which this host stands: that of its newest op, or the one after it if there is a result */
     ut_step_result result[UT_OPS_MAX]; /* by op_seq modulo UT_OPS_MAX */
 
-    uint32_t tried; /* attempts that have failed one after the other, and answered nobody */
+    uint32_t tried;  /* attempts that have failed one after the other, and answered nobody */
+    uint32_t failed; /* attempts at step `failing` that have failed, the newest one at `failed_at` */
+    uint64_t failing;
+    ut_ns failed_at;
 
     /* Of the op that runs. */
     uint64_t enough; /* hosts that need nothing more of stage 1 */

@@ -119,16 +119,38 @@ static ut_ns pause(const ut_job *j)
     return tried > 1 ? UT_MS << UT_MIN2(tried - 2, 6u) : 0;
 }
 
+/* A peer runs op |seq|: the attempt is made, whether this host is in it or not. */
+static bool is_made(const ut_job *j, uint64_t seq)
+{
+    for (uint32_t h = 0; h < j->config.hosts; h++) {
+        const ut_record *r = h != j->config.self ? ut_ledger_record(&j->ledger, h, seq) : NULL;
+        if (r && ut_job_host_is_up(j, h) && (r->flags & (UT_RECORD_ACTIVE | UT_RECORD_RX_DONE)) == UT_RECORD_ACTIVE)
+            return true;
+    }
+    return false;
+}
+
+/* When an attempt may begin here: the numbers of a step must last, see UT_STEP_PACE. */
+static ut_ns paced(const ut_job *j, uint64_t seq)
+{
+    const ut_coded *c = ut_coded_of(j);
+    const uint32_t doublings = c->failed / UT_STEP_PACE;
+    if (!doublings || c->failing != ut_step_of_op(seq) || is_made(j, seq))
+        return 0;
+    return c->failed_at + (64 * UT_MS << UT_MIN2(doublings - 1, (uint32_t)UT_STEP_ATTEMPTS / UT_STEP_PACE));
+}
+
 ut_ns ut_coded_waits_until(const ut_job *j, uint64_t seq, ut_ns since, ut_ns end)
 {
     const ut_step_result *r = &ut_coded_of(j)->result[seq % UT_OPS_MAX];
     bool is_owed = r->there && !r->had && rank_of(j)->session != UINT32_MAX;
     bool in_vain = lacks_owner(j, seq) && ut_coded_can_be_had(j);
+    const ut_ns rested = UT_MAX2(since + pause(j), paced(j, seq));
     if (!is_owed && !in_vain && !has_strangers(j) && !is_under_way_at_root(j, seq) && !goes_ahead(j, seq))
-        return since + pause(j);
+        return rested;
     /* A call whose time is over waits no more, but its attempts pause. */
     const ut_ns quarter = (end == UT_NEVER ? 10 * UT_SECOND : end > since ? end - since : 0) / 4;
-    return since + UT_MAX2(quarter, pause(j));
+    return UT_MAX2(since + quarter, rested);
 }
 
 /* A kept receipt gives way after as many newer ones; then its result can be told of no more. */
@@ -231,6 +253,9 @@ void ut_coded_ended(ut_job *j, const ut_op *op, const ut_receipt *receipt, ut_ns
     bool again = !ok && receipt->error == UT_ERR_ABSENT && ut_coded_can_be_had(j) &&
                  ut_inbox_give_again(j, rank_of(j), receipt, now);
     c->tried = again ? c->tried + 1 : 0;
+    c->failed = ok ? 0 : c->failing == op->what.step ? c->failed + 1 : 1;
+    c->failing = op->what.step;
+    c->failed_at = now;
     c->at = UT_MAX2(c->at, (uint64_t)op->what.step + ok);
     if (ok) {
         p->results = UT_MAX2(p->results, (uint64_t)op->what.step + 1);

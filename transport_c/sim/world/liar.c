@@ -252,6 +252,7 @@ static void lie_of_place(sim_rng *rng, ut_data *h, size_t payload)
     switch (sim_below(rng, 6)) {
     case 0:
         LIE(rng, h->op_seq);
+        h->op_seq &= UT_OP_SEQ_MAX;
         h->ultima.bucket = (uint16_t)h->op_seq;
         break;
     case 1:
