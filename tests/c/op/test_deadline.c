@@ -124,12 +124,27 @@ static void ut_t_c__spec_vectors(void)
     CHECK_EQ(ut_t_c_sample(UT_CAME_EARLY, 10 * UT_MS, 0, 1, 2), 20 * UT_MS);
 }
 
-static void ut_early_wait__share_of_t_c(void)
+static void ut_early_wait__share_of_t_c_and_the_pause_of_a_limit(void)
 {
-    CHECK_EQ(ut_early_wait(50 * UT_MS, 10), 5 * UT_MS);
-    CHECK_EQ(ut_early_wait(50 * UT_MS, 20), 10 * UT_MS);
-    CHECK_EQ(ut_early_wait(50 * UT_MS, 1), 500 * UT_US);
-    CHECK_EQ(ut_early_wait(200 * UT_US, 10), 100 * UT_US);
+    static const struct {
+        ut_ns t_c, pause;
+        uint32_t percent;
+        ut_ns wait;
+    } rows[] = {
+        {50 * UT_MS, 0, 10, 5 * UT_MS},
+        {50 * UT_MS, 0, 20, 10 * UT_MS},
+        {50 * UT_MS, 0, 1, 500 * UT_US},
+        {200 * UT_US, 0, 10, 100 * UT_US},
+        /* The pause is no part of the share: neither the larger of both nor in the place of the least wait. */
+        {50 * UT_MS, 371 * UT_US, 10, 5371 * UT_US},
+        {50 * UT_MS, 8 * UT_MS, 10, 13 * UT_MS},
+        {200 * UT_US, 371 * UT_US, 10, 471 * UT_US},
+        {200 * UT_US, 50 * UT_US, 10, 150 * UT_US},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const ut_ns wait = ut_early_wait(rows[i].t_c, rows[i].percent, rows[i].pause);
+        CHECK_MSG(wait == rows[i].wait, "row %zu: %zu, want %zu", i, (size_t)wait, (size_t)rows[i].wait);
+    }
 }
 
 static void ut_stage1_cut__leaves_stage_2_its_time(void)
@@ -183,7 +198,7 @@ int main(int argc, char **argv)
     RUN(ut_percentile__is_that_of_the_sorted_list);
     RUN(ut_median__even_and_odd);
     RUN(ut_t_c__spec_vectors);
-    RUN(ut_early_wait__share_of_t_c);
+    RUN(ut_early_wait__share_of_t_c_and_the_pause_of_a_limit);
     RUN(ut_stage1_cut__leaves_stage_2_its_time);
     RUN(ut_adaptive_deadline__headroom);
     RUN(ut_repair_in_time__round_trip_queue_margin);

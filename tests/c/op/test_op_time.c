@@ -121,6 +121,21 @@ static void best_effort__ends_early_after_its_share_of_t_c(void)
     }
 }
 
+/* A limit of 2.944 MB/s lets 16 packets go in 8 ms, and so often is there nothing from a sender that has not ended. */
+static void best_effort__the_pause_of_a_limit_comes_on_top(void)
+{
+    world(1, 16 * 1472 * 125);
+    run(now + 300 * UT_MS);
+    op_seq = 0;
+    tune(100 * UT_MS, 50 * UT_MS, 0);
+    cut_from_0(1, 0x08, 1);
+    op(UT_BEST_EFFORT, UT_NEVER, 0);
+    run(now + 300 * UT_MS);
+    const ut_receipt r = receipt(1, 0);
+    CHECK(r.stage_end[0] == UT_END_EARLY && r.stage_ns[0] >= 13 * UT_MS && r.stage_ns[0] < 14 * UT_MS);
+    end_world();
+}
+
 /* Each packet of the stage starts the wait over. */
 static void best_effort__a_packet_starts_the_wait_over(void)
 {
@@ -466,6 +481,7 @@ int main(int argc, char **argv)
     RUN(warm_up__repairs_and_measures);
     RUN(membership__starts_the_warm_up_anew);
     RUN(best_effort__ends_early_after_its_share_of_t_c);
+    RUN(best_effort__the_pause_of_a_limit_comes_on_top);
     RUN(best_effort__a_packet_starts_the_wait_over);
     RUN(best_effort__a_lost_tail_is_told);
     RUN(best_effort__without_a_tail_t_b_ends_it);

@@ -91,9 +91,9 @@ ut_ns ut_t_c_next(ut_ns sample, ut_ns before)
     return sample / 100 * UT_T_C_ALPHA_PERCENT + before / 100 * (100 - UT_T_C_ALPHA_PERCENT);
 }
 
-ut_ns ut_early_wait(ut_ns t_c, uint32_t percent)
+ut_ns ut_early_wait(ut_ns t_c, uint32_t percent, ut_ns pause)
 {
-    return UT_MAX2(t_c / 100 * percent, (ut_ns)UT_TIMEOUT_UNIT_US * UT_US);
+    return UT_MAX2(t_c / 100 * percent, (ut_ns)UT_TIMEOUT_UNIT_US * UT_US) + pause;
 }
 
 /* What each stage is expected to need at most; false where that is not known. Stages overlap, so that one alone may

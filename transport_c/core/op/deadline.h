@@ -46,8 +46,9 @@ enum ut_stage_came { UT_CAME_COMPLETE, UT_CAME_EXPIRED, UT_CAME_EARLY };
 ut_ns ut_t_c_sample(enum ut_stage_came came, ut_ns elapsed, ut_ns t_b, uint64_t received, uint64_t total);
 /* alpha * sample + (1 - alpha) * before. If there was none before (0) it is the sample itself. */
 ut_ns ut_t_c_next(ut_ns sample, ut_ns before);
-/* |percent| of t_C, at least 100 us: t_C is not known better than that. */
-ut_ns ut_early_wait(ut_ns t_c, uint32_t percent);
+/* |percent| of t_C, at least 100 us: t_C is not known better than that. A sender with a limit rests between two of its
+ * bursts for |pause|, 0 without a limit: that is no end, and comes on top. */
+ut_ns ut_early_wait(ut_ns t_c, uint32_t percent, ut_ns pause);
 
 /* How long after its start stage 1 gives up on what is missing, for an op that has |length| from start to deadline.
  * Stage 2 keeps 5/4 of its expected time, or of half the expected time of both if that is more, because stages may

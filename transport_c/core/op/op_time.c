@@ -154,7 +154,7 @@ void ut_op_time_open(ut_job *j, ut_op *op, ut_ns now)
     const ut_ns pause = ut_tokens_pause(&j->tokens, j->config.packet_bytes); /* others' limit is taken for ours */
     for (unsigned stage = 0; stage < 2; stage++) {
         bool expected = t->t_c[stage] != 0 && t->t_c[stage] != UT_NEVER;
-        op->time.early_wait[stage] = known && expected ? ut_early_wait(t->t_c[stage], percent) + pause : 0;
+        op->time.early_wait[stage] = known && expected ? ut_early_wait(t->t_c[stage], percent, pause) : 0;
     }
     bool local = op->epoch.options.timer_start == UT_TIMER_LOCAL;
     op->time.clock = local || j->gathering->starts_together ? now : UT_NEVER;
