@@ -40,6 +40,13 @@ class Predicted:
     lost: float
     """Share of all packets that the network lost."""
     not_whole: int
+    round_trip_us: float = 0.0
+    """Of a packet on idle links. An op has two: somebody has to say what may come, in each of its two stages."""
+
+    @property
+    def goal_us(self) -> float:
+        """The bound and two round trips: what an op may take."""
+        return self.bound_us + 2 * self.round_trip_us
 
 
 def predict(knobs: Mapping[str, int], seed: int, worlds: int) -> Predicted:
@@ -62,6 +69,7 @@ def summed(worlds: Sequence[Mapping[str, Any]]) -> Predicted:
         missing=sum(host["missing"] for op in ops for host in op) / max(expected, 1),
         lost=sum(world["lost"] for world in worlds) / max(sum(world["sent"] for world in worlds), 1),
         not_whole=sum(any(host["status"] != 1 for host in op) for op in ops),
+        round_trip_us=worlds[0]["judged"]["round_trip_us"],
     )
 
 

@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from ultima.cli.common import AsJson, print_json, say
+from ultima.cli.width import wrapped
 
 if TYPE_CHECKING:
     from ultima.admin.simulator import Predicted
@@ -18,16 +20,21 @@ BUCKET_MAX, QUEUE_MIN, QUEUE_MAX = 64 << 20, 2000, 64 << 20
 RATES = {"mbit": 1.0, "gbit": 1000.0}
 RATE_MAX_MBIT = 100_000
 LOST_ALL = 1_000_000  # parts in a million
+JITTERED_PPM = 200_000  # of packets, one in five: a route that often changes, or a radio link
 MODES = {"bounded": 1, "best_effort": 2, "reliable": 3}
 HEAD = (
-    f"{'BUCKET':>10} {'OPS':>5} {'P50 ms':>9} {'P99 ms':>9} {'WIRE ms':>9} {'P50/WIRE':>9} {'WHOLE':>6} {'MISSING':>9}"
+    f"{'BUCKET':>10} {'OPS':>4} {'P50 ms':>9} {'P99 ms':>9} {'WIRE ms':>9} {'P50/GOAL':>8} {'TCP ms':>9} "
+    f"{'WHOLE':>5} {'MISSING':>8}"
 )
 
 
 def simulate(
     hosts: Annotated[int, typer.Option(help="Hosts of the job, one rank each, 2 to 64.")] = 4,
     rate: Annotated[str, typer.Option(help="Rate of each host's link: 1Gbit, 250Mbit.")] = "1Gbit",
-    delay: Annotated[str, typer.Option(help="Delay from host to host, one way.")] = "25us",
+    delay: Annotated[str, typer.Option(help="Delay from host to host, one way: 20us, 25ms, up to 1s.")] = "25us",
+    jitter: Annotated[
+        str | None, typer.Option(help="One packet in five takes longer by up to this, and is overtaken: 10ms.")
+    ] = None,
     buffer: Annotated[str, typer.Option(help="Buffer of the switch towards one host: 1M, 200K.")] = "1M",
     loss: Annotated[str, typer.Option(help="Share of packets that are lost, independently: 0.1%.")] = "0%",
     bucket: Annotated[list[str] | None, typer.Option(help="Bytes of an op: 25M. May be given again.")] = None,
@@ -57,6 +64,8 @@ def simulate(
         "hosts": hosts,
         "rate_mbit": rate_mbit(rate),
         "delay_us": round(at_most(duration_s(delay, "--delay"), 1.0, "--delay", delay, "up to 1 s") * 1e6),
+        "jitter_ppm": JITTERED_PPM if jitter else 0,
+        "jitter_us": jitter_us(jitter),
         "queue_bytes": size_bytes(buffer, "--buffer", QUEUE_MIN, QUEUE_MAX),
         "loss_ppm": loss_ppm(loss),
         "slow_part": slow_host,
@@ -73,16 +82,25 @@ def simulate(
                 "network": knobs,
                 "wire": wire or "float32",
                 "seed": seed,
-                "rows": [facts(size, row) for size, row in rows.items()],
+                "rows": [facts(size, row, beside(given[size], knobs, row)) for size, row in rows.items()],
             }
         )
         return
     slow = f", one {slow_host} times slower" if slow_host > 1 else ""
     few = f"; buckets travel as {wire}, the time to code them not counted" if wire else ""
-    say(f"{hosts} hosts, {rate}, {delay} one way, {buffer} of switch buffer, {loss} lost{slow}; virtual time{few}")
+    late = f", one packet in five up to {jitter} later" if jitter else ""
+    network = f"{hosts} hosts, {rate}, {delay} one way{late}, {buffer} of switch buffer, {loss} lost{slow}"
+    trip_ms = next(iter(rows.values())).round_trip_us / 1e3
+    goal = f"GOAL is WIRE, what the busiest link needs for the bytes, and two round trips of {trip_ms:.3f} ms"
+    for text in (f"{network}; virtual time{few}", goal):
+        for part in wrapped(text, "  "):
+            say(part)
     say(HEAD)
+    tcp = {size: beside(given[size], knobs, row) for size, row in rows.items()}
     for size, row in rows.items():
-        say(line(size, row))
+        say(line(size, row, tcp[size]))
+    for part in wrapped(tcp_text(next(iter(tcp.values())).flow_mbit, knobs["loss_ppm"]), "  "):
+        say(part)
 
 
 def travelling(size: int, wire: str | None, hosts: int) -> int:
@@ -98,7 +116,29 @@ def travelling(size: int, wire: str | None, hosts: int) -> int:
     return -(-encoded_bytes(size // 4, wire, hosts=hosts) // 4) * 4
 
 
-def facts(size: int, row: Predicted) -> dict[str, Any]:
+class Tcp(NamedTuple):
+    """What TCP takes for the same bytes at least, and what one connection carries at most."""
+
+    op_us: float
+    flow_mbit: float
+
+
+def beside(size: int, knobs: Mapping[str, int], row: Predicted) -> Tcp:
+    """A ring over cubic on the same network. Jitter is left out: it can only make TCP slower."""
+    from ultima.admin import tcp_model
+
+    link = knobs["rate_mbit"] * 125_000 / knobs["slow_part"] / knobs["jobs"]
+    flow = tcp_model.flow_bytes_per_s(link, knobs["loss_ppm"] / LOST_ALL, row.round_trip_us / 1e6)
+    return Tcp(tcp_model.ring_s(size, knobs["hosts"], flow, row.round_trip_us / 2e6) * 1e6, flow / 125_000)
+
+
+def tcp_text(flow_mbit: float, loss_ppm: int) -> str:
+    """How the column TCP came about."""
+    why = f"{'loss' if loss_ppm else 'the link'} lets a connection carry {flow_mbit:.3g} Mbit/s at most"
+    return f"TCP is the least that a ring over cubic takes (RFC 9438), without any rest: {why}"
+
+
+def facts(size: int, row: Predicted, tcp: Tcp) -> dict[str, Any]:
     """One bucket for JSON."""
     return {
         "bucket_bytes": size,
@@ -109,18 +149,27 @@ def facts(size: int, row: Predicted) -> dict[str, Any]:
         "not_whole": row.not_whole,
         "missing_share": row.missing,
         "lost_share": row.lost,
+        "round_trip_us": round(row.round_trip_us, 1),
+        "goal_us": round(row.goal_us, 1),
+        "tcp_us": round(tcp.op_us, 1),
+        "tcp_flow_mbit": round(tcp.flow_mbit, 3),
     }
 
 
-def line(size: int, row: Predicted) -> str:
+def line(size: int, row: Predicted, tcp: Tcp) -> str:
     """One bucket for people."""
     from ultima.base.receipt import size_text
 
-    times = (
-        f"{row.p50_us / 1e3:9.3f} {row.p99_us / 1e3:9.3f} {row.bound_us / 1e3:9.3f} {row.p50_us / row.bound_us:9.2f}"
-    )
+    times = " ".join(ms(each) for each in (row.p50_us, row.p99_us, row.bound_us))
     whole = f"{100 * (row.ops - row.not_whole) / row.ops:.0f}%"
-    return f"{size_text(size):>10} {row.ops:5} {times} {whole:>6} {100 * row.missing:8.3g}%"
+    to_goal = f"{row.p50_us / row.goal_us:8.2f}"
+    missing = f"{100 * row.missing:7.3g}%"
+    return f"{size_text(size):>10} {row.ops:4} {times} {to_goal} {ms(tcp.op_us)} {whole:>5} {missing}"
+
+
+def ms(us: float) -> str:
+    """In nine columns, however long it takes."""
+    return f"{us / 1e3:9.3f}" if us < 1e8 else f"{us / 1e3:9.0f}" if us < 1e12 else f"{us / 1e3:9.2g}"
 
 
 def check(flag: str, value: int, low: int, high: int) -> None:
@@ -138,6 +187,17 @@ def at_most(value: float, high: float, flag: str, text: str, allowed: str) -> fl
     if value > high:
         raise InvalidArgument(flag, text, allowed)
     return value
+
+
+def jitter_us(text: str | None) -> int:
+    """Raises InvalidArgument."""
+    from ultima.base.durations import duration_s
+    from ultima.base.errors import InvalidArgument
+
+    us = round(duration_s(text, "--jitter") * 1e6) if text is not None else 0
+    if text is not None and not 1 <= us <= 1_000_000:
+        raise InvalidArgument("--jitter", text, "1 us to 1 s")
+    return us
 
 
 def rate_mbit(text: str) -> int:

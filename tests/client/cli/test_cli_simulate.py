@@ -45,11 +45,40 @@ def test_simulate__few_bits_take_a_share_of_the_time() -> None:
     assert 0.1 < few["bound_s"] / dense["bound_s"] < 0.2 and few["p50_s"] < 0.5 * dense["p50_s"]  # type: ignore[operator]
 
 
+def test_simulate__of_hosts_far_apart_is_held_against_the_wire_and_two_round_trips() -> None:
+    """The simulator's judge says what a round trip and the bound are, and what an op is of both."""
+    far = ["--hosts", "2", "--rate", "100Mbit", "--delay", "25ms", "--bucket", "1M", "--loss", "1%"]
+    result = runner.invoke(main.build(), ["simulate", *far, "--ops", "28", "--json"])
+    (row,) = json.loads(result.stdout)["rows"]
+    knobs = {
+        "hosts": 2,
+        "rate_mbit": 100,
+        "delay_us": 25000,
+        "loss_ppm": 10000,
+        "bytes": 1 << 20,
+        "queue_bytes": 1 << 20,
+    }
+    judged = simulator._world({**knobs, "deadline_us": 60_000_000, "seed": 1})["judged"]
+    assert row["round_trip_s"] == pytest.approx(0.05 + 4 * 1514 * 8 / 100e6 + 20e-6, rel=1e-3)
+    assert row["goal_s"] == pytest.approx((judged["bound_us"] + 2 * judged["round_trip_us"]) / 1e6, rel=1e-5)
+    assert row["p50_s"] / row["goal_s"] == pytest.approx(judged["goal"], rel=0.05) and row["missing_share"] == 0
+    # One connection at 50 ms and 1 % carries 2.8 Mbit/s: half a MiB each way, twice, and the way of the last byte.
+    assert row["tcp_flow_mbit"] == pytest.approx(2.81, abs=0.02)
+    assert row["tcp_s"] == pytest.approx(8 * 2**20 / 2.81e6 + 0.025, rel=0.01)
+
+
+def test_simulate__jitter_holds_packets_back() -> None:
+    still, late = told("--delay", "5ms"), told("--delay", "5ms", "--jitter", "20ms")
+    assert late["missing_share"] == 0 and late["p50_s"] > still["p50_s"] + 0.01  # type: ignore[operator]
+    assert late["goal_s"] == still["goal_s"]
+
+
 def test_simulate__for_people_and_for_scripts() -> None:
     result = runner.invoke(main.build(), [*SMALL, "--bucket", "4K"])
     lines = result.stdout.splitlines()
-    assert result.exit_code == 0 and len(lines) == 4 and all(len(line) <= 80 for line in lines), result.output
-    assert lines[2].split()[:3] == ["200", "KiB", "28"] and lines[3].split()[:2] == ["4", "KiB"]
+    assert result.exit_code == 0 and len(lines) == 6 and all(len(line) <= 80 for line in lines[2:5]), result.output
+    assert "two round trips of 0.118 ms" in lines[1] and "a connection carry 956 Mbit/s at most" in lines[5]
+    assert lines[3].split()[:3] == ["200", "KiB", "28"] and lines[4].split()[:2] == ["4", "KiB"]
     facts = json.loads(runner.invoke(main.build(), [*SMALL, "--json"]).output)
     kinds = {key: type(value).__name__ for key, value in facts["rows"][0].items()}
     golden.check("simulate", {"schema": facts["schema"], "network": sorted(facts["network"]), "row": kinds})
@@ -64,6 +93,10 @@ def test_simulate__for_people_and_for_scripts() -> None:
         ("--rate", "200Gbit"),
         ("--rate", "0Mbit"),
         ("--delay", "2s"),
+        ("--delay", "25"),
+        ("--jitter", "2s"),
+        ("--jitter", "0ms"),
+        ("--jitter", "much"),
         ("--buffer", "1"),
         ("--loss", "0.1"),
         ("--loss", "101%"),
@@ -94,13 +127,14 @@ def test_summed__takes_the_slowest_host_and_leaves_out_the_warm_up() -> None:
     def op(*us: float, status: int = 1, missing: int = 0) -> dict[str, object]:
         return {"hosts": [{"elapsed_us": each, "expected": 10, "missing": missing, "status": status} for each in us]}
 
-    world = {"sent": 100, "lost": 3, "judged": {"bound_us": 1.5}}
+    world = {"sent": 100, "lost": 3, "judged": {"bound_us": 1.5, "round_trip_us": 0.25}}
     warm = [op(1e6)] * simulator.WARM_EACH
     one = world | {"ops": [*warm, op(1.0, 4.0), op(2.0, 1.0)]}
     two = world | {"ops": [*warm, op(9.0, 1.0, status=2, missing=5)]}
     found = simulator.summed([one, two])
-    assert found == simulator.Predicted(3, 4.0, 9.0, 1.5, 10 / 60, 0.03, 1)
-    assert "33%" not in simulate.line(1 << 20, found) and " 67%" in simulate.line(1 << 20, found)
+    assert found == simulator.Predicted(3, 4.0, 9.0, 1.5, 10 / 60, 0.03, 1, 0.25) and found.goal_us == 2.0
+    line = simulate.line(1 << 20, found, simulate.Tcp(8e8, 0.1))
+    assert " 2.00 " in line and "   800000 " in line and " 67%" in line and "33%" not in line
 
 
 def test_world__hosts_keep_as_much_in_their_own_queue_as_the_driver_does(monkeypatch: pytest.MonkeyPatch) -> None:
