@@ -46,5 +46,5 @@ PEER_FIELDS = tuple(PeerStats.__dataclass_fields__)
 # How the counters of several lanes become those of one engine: all else is added up.
 # generated: counters of lanes (schema/)
 LEAST = frozenset({"oldest_open_ns", "oldest_deadline_ns"})
-LARGEST = frozenset({"send_drain_rate", "send_pace", "send_queued_max", "send_errno"})
+LARGEST = frozenset({"arrival_rate", "receive_wanted", "send_drain_rate", "send_pace", "send_queued_max", "send_errno"})
 # generated: end

@@ -21,6 +21,8 @@ OK, WARNING = admin_pb2.Check.VERDICT_OK, admin_pb2.Check.VERDICT_WARNING
 FAILURE, UNKNOWN = admin_pb2.Check.VERDICT_FAILURE, admin_pb2.Check.VERDICT_UNKNOWN
 
 RECEIVE_BUFFER_BYTES = 8 << 20  # what the engine asks for where the configuration names nothing
+PAGE_BYTES = 4096
+QUEUE_S = 1.5 * 100e-6  # of its link a host has in its own queue at most (UT_BACKLOG_NS, and half as much again)
 LOSS_SHARE, LOSS_PACKETS = 0.002, 500  # lost of those sent, and how many must have been sent, before it is told
 TCP_SUFFERS_SHARE = 0.1  # lost one way: then one of 150 exchanges fails three times, and a handshake has several
 RECENT_OPS = 64
@@ -42,7 +44,7 @@ def of_host(config: DaemonConfig, engine: HostEngine) -> list[admin_pb2.Check]:
     """Of the host itself."""
     if not config.bind:
         return [check("peers", OK, "no `bind` is set: this daemon serves its own host alone, without a network")]
-    return [_buffers(config, engine), *_offloads(config, engine), _interface(config, engine)]
+    return [_buffers(config, engine), *_send_buffer(engine), *_offloads(config, engine), _interface(config, engine)]
 
 
 def of_history(trouble: str) -> admin_pb2.Check:
@@ -52,18 +54,41 @@ def of_history(trouble: str) -> admin_pb2.Check:
 
 
 def _buffers(config: DaemonConfig, engine: HostEngine) -> admin_pb2.Check:
-    asked = config.engine.receive_buffer_bytes or RECEIVE_BUFFER_BYTES
-    granted, drops = engine.info.receive_buffer_bytes, engine.stats().get("kernel_drops", 0)
-    remedy = f"sysctl -w net.core.rmem_max={asked}, for good in /etc/sysctl.d, and start the daemon again"
-    if granted < asked:
-        finding = f"the kernel grants {shown_bytes(granted)} of {shown_bytes(asked)} to receive"
+    """Whether the receive buffer suffices for what was measured; as long as nothing was, whether it is what was asked
+    for. How much suffices the pool of credit says: docs/operations.md, "Buffers"."""
+    asked, counters = config.engine.receive_buffer_bytes or RECEIVE_BUFFER_BYTES, engine.stats()
+    granted, drops = engine.info.receive_buffer_bytes, counters.get("kernel_drops", 0)
+    wanted, rate = counters.get("receive_wanted", 0), counters.get("arrival_rate", 0)
+    finding = f"the kernel grants {shown_bytes(granted)} of {shown_bytes(asked)} to receive"
+    enough = max(asked, -(-wanted // PAGE_BYTES) * PAGE_BYTES)
+    remedy = f"sysctl -w net.core.rmem_max={enough}, for good in /etc/sysctl.d, and start the daemon again"
+    if enough > asked:
+        remedy = f"receive_buffer_bytes = {enough} under [engine], and {remedy}"
+    if granted < wanted:
+        finding += f", and {rate * 8e-6:.0f} Mbit/s, as data arrive here, need {shown_bytes(wanted)}"
+    if granted < (wanted or asked) or (drops and granted < asked):
         if drops:
             return check("socket buffers", FAILURE, f"{finding}, and has dropped {drops} datagrams", remedy)
         return check("socket buffers", WARNING, finding, remedy)
     if drops:
         finding = f"{shown_bytes(granted)} to receive, and the kernel has dropped {drops} datagrams all the same"
         return check("socket buffers", WARNING, finding, "this host has too little CPU time, or needs a larger buffer")
-    return check("socket buffers", OK, f"{shown_bytes(granted)} to receive, nothing dropped")
+    used = f", of which {rate * 8e-6:.0f} Mbit/s need {shown_bytes(wanted)}" if wanted else ""
+    return check("socket buffers", OK, f"{shown_bytes(granted)} to receive{used}; nothing dropped")
+
+
+def _send_buffer(engine: HostEngine) -> list[admin_pb2.Check]:
+    """Whether what may stand in this host's own queue fits the send buffer, which distance does not matter to. Both are
+    the kernel's bytes, and the buffer holds twice what is told of it."""
+    granted, wanted = engine.info.send_buffer_bytes, round(engine.stats().get("send_drain_rate", 0) * QUEUE_S / 2)
+    if granted >= wanted:
+        return []
+    finding = (
+        f"the kernel grants {shown_bytes(granted)} to send, and {shown_bytes(wanted)} stand in this host's own queue"
+    )
+    enough = -(-wanted // PAGE_BYTES) * PAGE_BYTES
+    remedy = f"send_buffer_bytes = {enough} under [engine], and sysctl -w net.core.wmem_max={enough}"
+    return [check("send buffer", WARNING, finding, remedy)]
 
 
 def _offloads(config: DaemonConfig, engine: HostEngine) -> list[admin_pb2.Check]:

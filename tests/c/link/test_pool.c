@@ -24,6 +24,29 @@ static void pool__holds_a_round_trip_of_the_link_and_some_packets(void)
     }
 }
 
+/* What the tallest burst takes beyond the path: three times the usual pool, or what comes in 2 ms more, and no more than
+ * a cache holds or the path brings in two round trips. Whoever has room for that is not bounded by it. */
+static void pool__says_how_much_room_suffices(void)
+{
+    static const struct {
+        uint64_t rate;
+        ut_ns round, late;
+        uint64_t beyond;
+    } rows[] = {{125000000, 50 * UT_US, 0, 3 * 76906 - 6250},
+                {125000000, 50 * UT_MS, 0, 70656 + 250000},
+                {125000000, 50 * UT_MS, 1000 * UT_US, 70656 + 750000},
+                {12500000000, 20 * UT_US, 0, 3 * 320656 - 250000},
+                {12500000000, 1000 * UT_US, 0, 12500000 + 70656},
+                {12500000000, 50 * UT_US, 50 * UT_US, UT_POOL_WARM - 625000}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        fresh();
+        CHECK_EQ(pool.beyond, 0); /* not known yet */
+        samples(60, rows[i].rate, 0, rows[i].round, rows[i].late, true);
+        CHECK_MSG(near(pool.beyond, rows[i].beyond), "row %zu: %zu, want %zu", i, (size_t)pool.beyond,
+                  (size_t)rows[i].beyond);
+    }
+}
+
 /* Over a long path C is known after a sixteenth of a round trip, in which no more has come than one train: what was
  * unasked. It is what that brings in such a time until more has come; then what it is. */
 static void pool__knows_the_link_after_a_part_of_a_round_trip(void)
@@ -271,6 +294,7 @@ int main(int argc, char **argv)
 {
     check_begin(argc, argv);
     RUN(pool__holds_a_round_trip_of_the_link_and_some_packets);
+    RUN(pool__says_how_much_room_suffices);
     RUN(pool__knows_the_link_after_a_part_of_a_round_trip);
     RUN(pool__keeps_its_rate_over_pauses);
     RUN(pool__of_a_host_slower_than_its_link_holds_what_it_can_work_off);

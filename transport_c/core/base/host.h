@@ -104,6 +104,10 @@ typedef struct ut_stats {
     uint64_t progress;           /* rises whenever the engine does anything; the watchdog reads it */
     uint64_t oldest_open_ns;     /* start of the oldest open op; UT_NEVER if there is none */
     uint64_t oldest_deadline_ns; /* its deadline; UT_NEVER while only the engine's own work is left of it */
+    /* Bytes a second at which data arrive at best, by which grants go out; 0: not known yet. */
+    uint64_t arrival_rate;
+    /* Bytes of receive buffer that suffice for that rate and for how late this host is; 0: not known yet. */
+    uint64_t receive_wanted;
     /* generated: end */
 } ut_stats;
 

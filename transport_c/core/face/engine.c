@@ -437,6 +437,8 @@ void ut_engine_stats(const ut_engine *e, ut_stats *ret)
 {
     *ret = e->stats;
     ret->oldest_open_ns = ret->oldest_deadline_ns = UT_NEVER;
+    ret->arrival_rate = e->pool.rate;
+    ret->receive_wanted = 2 * e->pool.beyond; /* half of the buffer is for what is outstanding */
     for (uint32_t n = 0; n < UT_JOBS_MAX; n++) {
         const ut_job *j = e->job[n];
         for (unsigned k = 0; j && k < UT_OPS_MAX; k++) {

@@ -230,9 +230,10 @@ static ut_ns pause_of(const ut_pool *p, ut_ns least)
 
 static void resize(ut_pool *p, ut_ns late, uint32_t peers)
 {
-    const uint64_t rest = path_of(p) + burst_of(p, late, peers);
-    const uint64_t tall = UT_MIN2(rest * p->tall / WHOLE, rest + carried(p, GRANT_NS));
+    const uint64_t path = path_of(p), rest = path + burst_of(p, late, peers), tallest = rest + carried(p, GRANT_NS);
+    const uint64_t tall = UT_MIN2(rest * p->tall / WHOLE, tallest);
     uint64_t warm = UT_MAX2(2 * carried(p, p->round) + slack_of(p, peers) * p->packet, (uint64_t)UT_POOL_WARM);
+    p->beyond = UT_MIN2(UT_MIN2(rest * TALL_MOST, tallest), warm) - path;
     set_bytes(p, UT_MIN2(tall, warm), peers);
 }
 

@@ -76,7 +76,8 @@ typedef struct ut_pool {
     uint32_t few;         /* the least of it, by the size of the pool */
     uint64_t share;       /* bytes that one peer may have outstanding beyond its standing credit */
     uint64_t quantum;     /* bytes of the least grant worth a message */
-    uint64_t most;        /* bytes that the host has room for beyond what the path itself holds */
+    uint64_t most;        /* bytes that the host has room for beyond what the path itself holds, ... */
+    uint64_t beyond;      /* ... and that the burst would take of it at most, however small the room is */
     ut_ns target;         /* the wait in queues, beyond our burst's own, that no job objects to; 0: by the round trip */
     ut_ns oldest;         /* how long ago the oldest of what this turn has read came to the host */
     ut_ns round;          /* the round trip that was handed in last */
