@@ -77,6 +77,15 @@ static void bench_dtype(const char *name, unsigned dtype)
     BENCH("fold avg of 4, result", PAYLOAD, sink += ut_fold(dtype, UT_AVG, UT_OUT_IS_RESULT, o32, a32, i32, n, 4));
     BENCH("fold avg of 3, result", PAYLOAD, sink += ut_fold(dtype, UT_AVG, UT_OUT_IS_RESULT, o32, a32, i32, n, 3));
     BENCH("fold max, in place", PAYLOAD, sink += ut_fold(dtype, UT_MAX, 0, a32, a32, i32, n, 1));
+    if (dtype <= UT_BFLOAT16) {
+        static const double weight[4] = {3, 5, 7, 9};
+        static double wide[PAYLOAD];
+        BENCH("weighted fold", PAYLOAD, ut_weigh_in(dtype, wide, i32, 3, false, n));
+        fill(dtype);
+        BENCH("weighted result", PAYLOAD, sink += ut_weigh_out(dtype, o32, wide, 24, n));
+        BENCH("weighted mean of 4", 4 * PAYLOAD, ut_weigh(dtype, o32, sources, weight, 4, n, 24));
+        memset(wide, 0, sizeof wide);
+    }
     BENCH("place", PAYLOAD, sink += ut_place(dtype, o32, i32, n));
     BENCH("combine of 2", 2 * PAYLOAD, ut_combine(dtype, UT_SUM, o32, sources, 2, n, 0));
     BENCH("combine of 4", 4 * PAYLOAD, ut_combine(dtype, UT_SUM, o32, sources, 4, n, 0));

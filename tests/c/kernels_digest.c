@@ -87,14 +87,18 @@ static void folds(void)
 /* Coefficients of which no product is exact. */
 static void weighs(void)
 {
-    static uint8_t src[3][ROOM], out[ROOM];
+    static uint8_t src[3][ROOM], out[ROOM], acc[ROOM];
     const void *const sources[] = {src[0], src[1], src[2]};
     const double weight[] = {1.0 / 3, -2.0 / 7, 0.1};
-    for (unsigned dtype = UT_FLOAT32; dtype <= UT_FLOAT64; dtype++) {
+    for (unsigned dtype = UT_FLOAT32; dtype <= UT_BFLOAT16; dtype++) {
         for (unsigned i = 0; i < 3; i++)
             fill(dtype, src[i], N);
         ut_weigh(dtype, out, sources, weight, 3, N, 1);
         add(out, N * ut_dtype_bytes(dtype));
+        for (unsigned i = 0; i < 3; i++)
+            ut_weigh_in(dtype, acc, src[i], weight[i], i == 0, N - i);
+        (void)ut_weigh_out(dtype, out, acc, 7, N - 3);
+        add(out, (N - 3) * ut_dtype_bytes(dtype));
     }
     say("weigh");
 }

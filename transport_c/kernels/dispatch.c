@@ -17,21 +17,23 @@ struct choice {
     const ut_hadamard_kernels *hadamard;
     const ut_sparse_kernels *sparse;
     const ut_quant_kernels *quant;
+    const ut_weigh_kernels *weigh;
     const ut_crc32c_kernels *crc32c;
     enum ut_isa isa;
 };
-static const struct choice choice_plain = {&ut_kernels_plain, &ut_hadamard_plain, &ut_sparse_plain,
-                                           &ut_quant_plain,   &ut_crc32c_plain,   UT_ISA_PLAIN};
+static const struct choice choice_plain = {&ut_kernels_plain, &ut_hadamard_plain, &ut_sparse_plain, &ut_quant_plain,
+                                           &ut_weigh_plain,   &ut_crc32c_plain,   UT_ISA_PLAIN};
 static _Atomic(const struct choice *) chosen = &choice_plain;
 
 #if UT_KERNELS_X86
-static const struct choice choice_avx2 = {&ut_kernels_avx2, &ut_hadamard_avx2, &ut_sparse_avx2,
-                                          &ut_quant_avx2,   &ut_crc32c_sse42,  UT_ISA_AVX2};
-static const struct choice choice_avx512 = {&ut_kernels_avx512, &ut_hadamard_avx512,
-                                            &ut_sparse_avx512,  &ut_quant_avx512,
-                                            &ut_crc32c_sse42,   UT_ISA_AVX512}; /* the first Xeons */
+static const struct choice choice_avx2 = {&ut_kernels_avx2, &ut_hadamard_avx2, &ut_sparse_avx2, &ut_quant_avx2,
+                                          &ut_weigh_avx2,   &ut_crc32c_sse42,  UT_ISA_AVX2};
+static const struct choice choice_avx512 = {&ut_kernels_avx512, &ut_hadamard_avx512, &ut_sparse_avx512,
+                                            &ut_quant_avx512,   &ut_weigh_avx512,    &ut_crc32c_sse42,
+                                            UT_ISA_AVX512}; /* the first Xeons */
 static const struct choice choice_avx512_clmul = {&ut_kernels_avx512, &ut_hadamard_avx512, &ut_sparse_avx512,
-                                                  &ut_quant_avx512,   &ut_crc32c_avx512,   UT_ISA_AVX512};
+                                                  &ut_quant_avx512,   &ut_weigh_avx512,    &ut_crc32c_avx512,
+                                                  UT_ISA_AVX512};
 
 static bool has_avx2(void)
 {
@@ -57,12 +59,13 @@ static const struct choice *best(enum ut_isa most)
                                                                                         : &choice_avx512;
 }
 #elif UT_KERNELS_ARM
-static const struct choice choice_neon = {&ut_kernels_neon, &ut_hadamard_neon, &ut_sparse_neon,
-                                          &ut_quant_neon,   &ut_crc32c_plain,  UT_ISA_NEON}; /* the first ARMv8.0 */
-static const struct choice choice_neon_crc = {&ut_kernels_neon, &ut_hadamard_neon, &ut_sparse_neon, &ut_quant_neon,
-                                              &ut_crc32c_arm,   UT_ISA_NEON}; /* no cryptography: a Raspberry Pi 4 */
-static const struct choice choice_neon_pmull = {&ut_kernels_neon, &ut_hadamard_neon, &ut_sparse_neon,
-                                                &ut_quant_neon,   &ut_crc32c_pmull,  UT_ISA_NEON};
+static const struct choice choice_neon = {&ut_kernels_neon, &ut_hadamard_neon, &ut_sparse_neon, &ut_quant_neon,
+                                          &ut_weigh_neon,   &ut_crc32c_plain,  UT_ISA_NEON}; /* the first ARMv8.0 */
+static const struct choice choice_neon_crc = {
+    &ut_kernels_neon, &ut_hadamard_neon, &ut_sparse_neon, &ut_quant_neon,
+    &ut_weigh_neon,   &ut_crc32c_arm,    UT_ISA_NEON}; /* no cryptography: a Raspberry Pi 4 */
+static const struct choice choice_neon_pmull = {&ut_kernels_neon, &ut_hadamard_neon, &ut_sparse_neon, &ut_quant_neon,
+                                                &ut_weigh_neon,   &ut_crc32c_pmull,  UT_ISA_NEON};
 
 static const struct choice *best(enum ut_isa most)
 {
@@ -158,6 +161,31 @@ size_t ut_combine(unsigned dtype, unsigned redop, void *dst, const void *const *
         bad += fold[UT_OUT_IS_RESULT]((uint8_t *)dst + at, acc, (const uint8_t *)src[k - 1] + at, m, divisor);
     }
     return bad;
+}
+
+static void assert_floats(unsigned dtype)
+{
+    assert(dtype > 0 && dtype <= UT_BFLOAT16);
+}
+
+void ut_weigh(unsigned dtype, void *dst, const void *const *src, const double *weight, unsigned k, size_t n,
+              double divisor)
+{
+    assert_floats(dtype);
+    now()->weigh->weigh[dtype](dst, src, weight, k, n, divisor);
+}
+
+void ut_weigh_in(unsigned dtype, void *acc, const void *in, double weight, bool first, size_t n)
+{
+    assert_floats(dtype);
+    now()->weigh->in[dtype](acc, in, weight, first, n);
+}
+
+size_t ut_weigh_out(unsigned dtype, void *dst, const void *acc, double sum, size_t n)
+{
+    assert_floats(dtype);
+    now()->weigh->out[dtype](dst, acc, sum, n);
+    return ut_place(dtype, dst, dst, n);
 }
 
 static void assert_block(const ut_hadamard_block *b)

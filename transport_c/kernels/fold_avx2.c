@@ -11,6 +11,7 @@
 
 #define UT_TARGET __attribute__((target("avx2,f16c,fma")))
 #define UT_TABLE ut_kernels_avx2
+#define UT_WEIGH_TABLE ut_weigh_avx2
 #define AVX2 static inline __attribute__((always_inline)) UT_TARGET
 typedef __m256 vf;
 enum { LANES = 8, HEAD = 0, TAIL = 0 };
@@ -177,6 +178,7 @@ AVX2 vf v_quotient(unsigned type, vf v, bool divide, double by)
 
 #include "fold_lanes.h"
 #include "fold_loops.h"
+#include "weigh_loops.h"
 
 #else
 typedef int ut_no_avx2; /* a file of C must declare something */

@@ -16,6 +16,7 @@
 #define UT_TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,f16c,fma,prefer-vector-width=256")))
 #endif
 #define UT_TABLE ut_kernels_avx512
+#define UT_WEIGH_TABLE ut_weigh_avx512
 #define AVX512 static inline __attribute__((always_inline)) UT_TARGET
 typedef __m512 vf;
 enum { LANES = 16, HEAD = 8, TAIL = 0 };
@@ -181,6 +182,7 @@ AVX512 vf v_quotient(unsigned type, vf v, bool divide, double by)
 
 #include "fold_lanes.h"
 #include "fold_loops.h"
+#include "weigh_loops.h"
 
 #else
 typedef int ut_no_avx512; /* a file of C must declare something */

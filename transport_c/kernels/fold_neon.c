@@ -13,6 +13,7 @@
 
 #define UT_TARGET
 #define UT_TABLE ut_kernels_neon
+#define UT_WEIGH_TABLE ut_weigh_neon
 typedef struct vf {
     float32x4_t q[4];
 } vf;
@@ -214,6 +215,7 @@ NEON vf v_quotient(unsigned type, vf v, bool divide, double by)
 
 #include "fold_lanes.h"
 #include "fold_loops.h"
+#include "weigh_loops.h"
 
 #else
 typedef int ut_no_fold_neon; /* a file of C must declare something */

@@ -7,6 +7,7 @@
 
 #define UT_TARGET
 #define UT_TABLE ut_kernels_plain
+#define UT_WEIGH_TABLE ut_weigh_plain
 #define PLAIN static inline __attribute__((always_inline))
 typedef float vf;
 enum { LANES = 1, HEAD = 0, TAIL = 0 };
@@ -94,3 +95,4 @@ PLAIN vf v_quotient(unsigned type, vf v, bool divide, double by)
 
 #include "fold_lanes.h"
 #include "fold_loops.h"
+#include "weigh_loops.h"

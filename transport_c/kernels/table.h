@@ -32,6 +32,13 @@ typedef struct ut_kernels {
     ut_place_fn *place[UT_DTYPES_END];
 } ut_kernels;
 
+typedef struct ut_weigh_kernels { /* [dtype]; ut_weigh_out's without the count of what is not finite */
+    void (*weigh[UT_BFLOAT16 + 1])(void *dst, const void *const *src, const double *weight, unsigned k, size_t n,
+                                   double divisor);
+    void (*in[UT_BFLOAT16 + 1])(void *acc, const void *in, double weight, bool first, size_t n);
+    void (*out[UT_BFLOAT16 + 1])(void *dst, const void *acc, double sum, size_t n);
+} ut_weigh_kernels;
+
 typedef size_t ut_hadamard_fn(void *dst, const void *src, const ut_hadamard_block *b, const uint64_t *present);
 typedef struct ut_hadamard_kernels {
     ut_hadamard_fn *encode, *decode;
@@ -58,6 +65,7 @@ extern const ut_kernels ut_kernels_plain;
 extern const ut_hadamard_kernels ut_hadamard_plain;
 extern const ut_sparse_kernels ut_sparse_plain;
 extern const ut_quant_kernels ut_quant_plain;
+extern const ut_weigh_kernels ut_weigh_plain;
 extern const ut_crc32c_kernels ut_crc32c_plain;
 
 /* These may only be called where the CPU has the instructions; dispatch.c checks that. (-DUT_KERNELS_PORTABLE leaves
@@ -71,7 +79,9 @@ extern const ut_hadamard_kernels ut_hadamard_avx512;
 extern const ut_sparse_kernels ut_sparse_avx2;   /* AVX2 */
 extern const ut_sparse_kernels ut_sparse_avx512; /* AVX-512 F, BW, DQ, VL */
 extern const ut_quant_kernels ut_quant_avx2;
+extern const ut_weigh_kernels ut_weigh_avx2;
 extern const ut_quant_kernels ut_quant_avx512;
+extern const ut_weigh_kernels ut_weigh_avx512;
 extern const ut_crc32c_kernels ut_crc32c_sse42;  /* SSE4.2, PCLMULQDQ */
 extern const ut_crc32c_kernels ut_crc32c_avx512; /* those and AVX-512 F, BW, VL, VBMI, VPCLMULQDQ */
 #elif defined(__aarch64__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ && !defined(UT_KERNELS_PORTABLE)
@@ -80,6 +90,7 @@ extern const ut_kernels ut_kernels_neon; /* NEON, which all of these CPUs have *
 extern const ut_hadamard_kernels ut_hadamard_neon;
 extern const ut_sparse_kernels ut_sparse_neon;
 extern const ut_quant_kernels ut_quant_neon;
+extern const ut_weigh_kernels ut_weigh_neon;
 extern const ut_crc32c_kernels ut_crc32c_arm;   /* CRC32 */
 extern const ut_crc32c_kernels ut_crc32c_pmull; /* CRC32, PMULL */
 #endif
