@@ -29,9 +29,11 @@ SPARSE_SEEDS_CAREFUL, SPARSE_SEEDS, SPARSE_SEEDS_LONG = 30, 120, 2000
 QUANT_SEEDS_CAREFUL, QUANT_SEEDS, QUANT_SEEDS_LONG = 10, 70, 2000
 CODED_SEEDS, LINEAR_SEEDS, CODED_SEEDS_LONG, CODED_LIARS = 120, 60, 600, 40
 TREE_SEEDS = 200
+SEATS_SEEDS_CAREFUL, SEATS_SEEDS = 30, 150
 FRESH = {"--partial": 1000, "--sparse": 500, "--coded": 1000, "--linear": 1000, "--tree": 1000, "--hostile": 400,
          "--coded --hostile": 250, "--linear --hostile": 250, "--partial --hostile": 100,
-         "--sparse --hostile": 100, "--quant": 500, "--quant --hostile": 100}  # fmt: skip
+         "--sparse --hostile": 100, "--quant": 500, "--quant --hostile": 100,
+         "--seats": 500}  # fmt: skip
 # Worlds that miss what is asked, and are looked for to do so: seed and oracle, by the words that choose their kind.
 KNOWN: dict[tuple[str, ...], dict[str, str]] = {}
 # Whichever test comes first builds the simulator.
@@ -98,7 +100,7 @@ def test_selftest() -> None:
 
 
 @pytest.mark.parametrize(
-    "which", ["", "--partial", "--coded", "--linear", "--tree", "--sparse", "--quant", "--hostile"]
+    "which", ["", "--partial", "--coded", "--linear", "--tree", "--sparse", "--quant", "--seats", "--hostile"]
 )
 def test_seeds__a_few_hold(which: str) -> None:
     """The rest, under sanitizers, sliced and with planted bugs, is for `make check`. None of these takes a second."""
@@ -187,6 +189,15 @@ def test_sparse__thousands_all_hold_and_everything_is_met() -> None:
 def test_sparse__every_pass_over_a_bucket_may_be_cut_anywhere() -> None:
     (program,) = built("sim-sliced")
     hold(program, "--sparse", count=SLICED_SEEDS, seconds=880)
+
+
+@pytest.mark.check
+@pytest.mark.timeout(900)
+def test_seats__seeds_all_hold_and_everything_is_met() -> None:
+    """Worlds whose hosts leave, vanish, come late and take a seat that another one had: who is in a result had a seat
+    in the epoch that its receipt names, and who is not may be missing but is never wrong."""
+    met = hold_some_carefully("--seats", careful=SEATS_SEEDS_CAREFUL, count=SEATS_SEEDS)
+    assert len(met) == 13 and all(met.values()), met
 
 
 @pytest.mark.check

@@ -25,7 +25,8 @@ typedef struct result {
 typedef struct options {
     uint64_t from, count;
     unsigned jobs;
-    bool single, trace, hashes, perf, blame, selftest, stop, partial, coded, linear, tree, sparse, quant, hostile;
+    bool single, trace, hashes, perf, blame, selftest, stop, partial, coded, linear, tree, sparse, quant, seats,
+        hostile;
     unsigned hosts;     /* of each world; 0: drawn */
     unsigned algorithm; /* of --perf: enum ut_algorithm */
     const char *self;
@@ -42,6 +43,7 @@ static void print_replay(const options *o, uint64_t seed)
                        : o->coded  ? " --coded"
                        : o->sparse ? " --sparse"
                        : o->quant  ? " --quant"
+                       : o->seats  ? " --seats"
                                    : "";
     printf("replay: %s%s%s%s --seed %" PRIu64 "\n", o->self, kind, o->hostile ? " --hostile" : "", hosts, seed);
 }
@@ -67,11 +69,14 @@ static void run_seed(const options *o, uint64_t seed, result *r)
         sim_plan_draw_sparse(plan, seed, o->hosts);
     else if (o->quant)
         sim_plan_draw_quant(plan, seed, o->hosts);
+    else if (o->seats)
+        sim_plan_draw_seats(plan, seed, o->hosts);
     else {
         sim_plan_draw(plan, seed, o->hosts);
         sim_plan_draw_deterministic(plan, seed);
     }
-    sim_plan_draw_hostile(plan, seed, o->hostile);
+    if (!o->seats)
+        sim_plan_draw_hostile(plan, seed, o->hostile);
     sim_world_init(w, seed, plan, o->trace);
     bool good = sim_world_run(w);
     r->done++;
@@ -125,7 +130,9 @@ static void print_summary(const options *o, const result *all)
     if (o->sparse)
         first = SIM_COVERS_UNSPARSE, end = SIM_COVERS_UNQUANT;
     if (o->quant)
-        first = SIM_COVERS_UNQUANT, end = SIM_COVERS;
+        first = SIM_COVERS_UNQUANT, end = SIM_COVERS_UNSEATED;
+    if (o->seats)
+        first = SIM_COVERS_UNSEATED, end = SIM_COVERS;
     for (unsigned i = first; i < end && !o->single; i++)
         printf("cover %s %" PRIu64 "\n", sim_cover_name[i], all->cover[i]);
 }
@@ -269,6 +276,7 @@ static void usage(FILE *out)
                  "    [--tree]                                    the same in trees\n"
                  "    [--sparse]                                  worlds with sparse allreduces\n"
                  "    [--quant]                                   worlds with quantised allreduces\n"
+                 "    [--seats]                                   worlds whose hosts come and go\n"
                  "    [--hostile]                                 worlds in each of which one host lies\n"
                  "    [--hosts H]                                 worlds of H hosts\n"
                  "sim --perf [--seed S] [--algorithm A]           25 MB over 1 Gbit/s at 0, 1 and 5 %% loss;\n"
@@ -318,6 +326,8 @@ int main(int argc, char **argv)
             o.sparse = true;
         } else if (strcmp(name, "--quant") == 0) {
             o.quant = true;
+        } else if (strcmp(name, "--seats") == 0) {
+            o.seats = true;
         } else if (strcmp(name, "--hostile") == 0) {
             o.hostile = true;
         } else if (strcmp(name, "--help") == 0) {

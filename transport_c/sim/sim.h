@@ -82,6 +82,7 @@ typedef struct sim_ask {
 
 typedef struct sim_rank {
     uint32_t job, index, host; /* index: in the job */
+    uint32_t sign;             /* the rank that its values tell of: index, but see seats.h */
     uint32_t session;          /* UINT32_MAX: none */
     bool dead;                 /* the trainer died and has not come back */
     bool planned_return;
@@ -129,6 +130,9 @@ typedef struct sim_job_epochs {
     bool alike;    /* two that have the same tag were handed out */
     bool mixed;    /* which differ in what travels */
     uint64_t number;
+    uint64_t leaving; /* hosts that are about to go in good order */
+    uint64_t *who;    /* of a job with seats: the signs of an epoch's members, by its number */
+    uint64_t who_n;
     ut_job_options wished; /* by those who run the job */
     ut_epoch decided;
     uint32_t owner_life[SIM_HOSTS]; /* life of each host in which it was told of */
@@ -149,7 +153,7 @@ typedef struct sim_seat {
     uint32_t life;
     ut_epoch epoch; /* the newest that it was handed, and from which op it holds here */
     struct {
-        uint64_t from;
+        uint64_t from, number; /* of the epoch */
         ut_job_options are;
     } options[SIM_OPTIONS_KEPT]; /* in force here from which op on, the newest last */
     uint32_t options_n;
@@ -229,7 +233,7 @@ typedef struct sim_outcome {
 
 typedef struct sim_job {
     sim_job_plan *plan;
-    uint32_t ranks;
+    uint32_t ranks, signs;
     sim_rank rank[SIM_RANKS];
     uint64_t host_ranks[SIM_HOSTS];           /* by index in the job: mask of ranks */
     uint32_t index_of[SIM_HOSTS];             /* host of the world -> index, UINT32_MAX */

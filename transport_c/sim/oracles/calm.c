@@ -51,6 +51,10 @@ static void check_status(sim_world *w, const sim_job *job, const sim_rank *rank,
     uint64_t gone = 0;
     for (uint32_t h = 0; h < job->plan->hosts; h++)
         gone |= (uint64_t)w->host[job->plan->host[h]].gone << h;
+    if (job->plan->seats && (r->status != UT_COMPLETE || r->members != (sim_first(job->plan->hosts) & ~gone)))
+        FAIL("status %u long after the last fault, in a view of hosts %#" PRIx64 ", hosts %#" PRIx64
+             " are gone, in %#" PRIx64 " %#" PRIx64 ", weight %u, epoch %" PRIu64,
+             r->status, r->members, gone, r->full_mask, r->any_mask, r->weight_min, r->view);
     if (r->status == UT_FAILED) { /* of one that fails, rows show how far it got */
         if (!gone || (ask->as.mode != UT_RELIABLE && !ask->as.agree) || r->error != UT_ERR_ABSENT)
             FAIL("error %d long after the last fault", r->error);

@@ -18,6 +18,8 @@
  *
  *   O17 epochs: an op is cut among the owners of an epoch that its host was handed, and once all hold the same one, of
  *   that (world/epochs.c)
+ *
+ *   O18 seats: who is in a result had a seat in the epoch that its receipt names (seats.c)
  */
 #include "sim/oracles/oracles.h"
 #include "sim/oracles/view.h"
@@ -26,6 +28,7 @@
 #include "sim/world/epochs.h"
 #include "sim/world/liar.h"
 #include "sim/world/moves.h"
+#include "sim/world/seats.h"
 
 #include <stdlib.h>
 
@@ -149,7 +152,8 @@ static void check_ranks(const sim_view *v)
 {
     for (uint32_t h = 0; h < v->hosts; h++) {
         const ut_receipt_peer *row = &v->r->peer[h];
-        const uint64_t all = v->job->host_ranks[h], seen = v->job->contributed[v->ask->op][h];
+        const uint64_t all = sim_seats_of(v->job, v->job->host_ranks[h]),
+                       seen = sim_seats_of(v->job, v->job->contributed[v->ask->op][h]);
         const unsigned first = (unsigned)__builtin_ctzll(all);
         const uint64_t in = (uint64_t)row->fresh << first, out = (uint64_t)(row->gone | row->late) << first;
         if (v->liar >> h & 1)
@@ -224,7 +228,7 @@ static void check_status(sim_view *v)
 {
     const ut_receipt *r = v->r;
     uint64_t own = v->job->host_ranks[v->self], liars = v->liar ? v->job->host_ranks[__builtin_ctzll(v->liar)] : 0;
-    uint64_t all = sim_first(v->job->ranks) & ~liars;
+    uint64_t all = sim_whole_of(v) & ~liars;
     bool empty = v->ask->as.count == 0;
     if (r->status == UT_COMPLETE &&
         ((!empty && !(v->liar && v->mixed) && all & ~v->everywhere.unsure) || r->bytes_missing))
@@ -375,7 +379,7 @@ void sim_check_receipt(sim_world *w, sim_rank *rank, const sim_ask *ask, const u
     else
         sim_read_result(v, result);
     if (v->late) {
-        uint64_t own = sim_bit(rank->index);
+        uint64_t own = sim_bit(rank->sign);
         if (v->runs && (v->anywhere.ranks & ~own || own & ~v->everywhere.unsure))
             FAIL("O2 fingerprint", "a rank that came late holds ranks %#" PRIx64, v->anywhere.ranks);
     } else {
@@ -385,6 +389,8 @@ void sim_check_receipt(sim_world *w, sim_rank *rank, const sim_ask *ask, const u
         check_masks(v);
         check_own_fill(v);
     }
+    if (v->job->plan->seats)
+        sim_seats_check(v);
     check_status(v);
     keep_outcome(v, result);
 }

@@ -166,7 +166,7 @@ sim_code sim_code_of(sim_world *w, uint32_t job, uint64_t op_seq, const sim_op *
 {
     sim_code code = {.seed = w->seed,
                      .job = job,
-                     .ranks = w->job[job].ranks,
+                     .ranks = w->job[job].signs,
                      .op_seq = op_seq,
                      .dtype = op->dtype,
                      .redop = op->redop,

@@ -62,6 +62,12 @@
     X(at_random) X(residual) X(empty) X(alone) X(several_local) X(nonfinite) X(desync) X(complete) X(partial) \
     X(insufficient) X(late) X(fewer_owners) X(hole) X(own_in_hole) X(repaired)
 /* clang-format on */
+/* Of worlds with a job whose hosts come and go. */
+/* clang-format off */
+#define SIM_COVER_SEATS(X) \
+    X(left) X(died) X(joined) X(taken_again) X(empty_at_first) X(changed) X(complete_all) X(complete_fewer) \
+    X(complete_alone) X(partial) X(insufficient) X(not_in) X(before_in)
+/* clang-format on */
 enum sim_cover {
 #define SIM_COVER_ENUM(name) SIM_##name,
     SIM_COVER(SIM_COVER_ENUM)
@@ -78,11 +84,15 @@ enum sim_cover {
 #define SIM_COVER_ENUM(name) SIM_QUANT_##name,
                     SIM_COVER_QUANT(SIM_COVER_ENUM)
 #undef SIM_COVER_ENUM
-                        SIM_COVERS,
+#define SIM_COVER_ENUM(name) SIM_SEATS_##name,
+                        SIM_COVER_SEATS(SIM_COVER_ENUM)
+#undef SIM_COVER_ENUM
+                            SIM_COVERS,
     SIM_COVERS_ORDINARY = SIM_PART_full,
     SIM_COVERS_PARTIAL = SIM_CODED_exact,
     SIM_COVERS_UNSPARSE = SIM_SPARSE_float32,
-    SIM_COVERS_UNQUANT = SIM_QUANT_int16
+    SIM_COVERS_UNQUANT = SIM_QUANT_int16,
+    SIM_COVERS_UNSEATED = SIM_SEATS_left
 };
 extern const char *const sim_cover_name[SIM_COVERS];
 

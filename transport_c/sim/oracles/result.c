@@ -86,9 +86,9 @@ static uint64_t slot_end(const sim_view *v, uint64_t element, uint64_t *ret_shar
 
 void sim_begin_notes(sim_view *v)
 {
-    uint64_t all = sim_first(v->job->ranks);
+    uint64_t all = sim_first(v->job->signs);
     v->everywhere = (sim_held){all, all};
-    v->least = v->least_sure = v->job->ranks;
+    v->least = v->least_sure = v->job->signs;
 }
 
 void sim_note_unread(sim_view *v, uint64_t end)
@@ -115,7 +115,7 @@ static sim_held read_slot(sim_view *v, const sim_code *code, const uint8_t *resu
     sim_held held;
     sim_wrong wrong;
     bool good = sim_code_read(code, from, to, result, &held, &wrong);
-    if (!good || (only_all && held.ranks != sim_first(v->job->ranks))) {
+    if (!good || (only_all && held.ranks != sim_whole_of(v))) {
         char bytes[17] = "";
         const uint8_t *at = result + wrong.element * v->element;
         for (size_t b = 0; b < v->element && wrong.element < to; b++)
@@ -134,7 +134,7 @@ void sim_read_result(sim_view *v, const uint8_t *result)
     sim_code code = sim_code_of(v->w, v->rank->job, v->ask->entry.op_seq, &v->ask->as);
     uint32_t groups = sim_code_groups(&code);
     v->w->cover[SIM_told_in_turn] += groups > 1;
-    uint64_t all = sim_first(v->job->ranks), hint = v->r->status == UT_COMPLETE ? all : 0;
+    uint64_t all = sim_whole_of(v), hint = v->r->status == UT_COMPLETE ? all : 0;
     bool only_all = v->r->status == UT_COMPLETE && v->ask->as.redop > UT_AVG; /* a maximum cannot tell who was there */
     sim_begin_notes(v);
     uint64_t lied_from, lied_to;
@@ -173,11 +173,11 @@ void sim_read_result(sim_view *v, const uint8_t *result)
 void sim_read_transformed(sim_view *v, const uint8_t *result)
 {
     sim_code code = sim_code_of(v->w, v->rank->job, v->ask->entry.op_seq, &v->ask->as);
-    uint64_t all = sim_first(v->job->ranks);
+    uint64_t all = sim_whole_of(v);
     v->mixed = v->r->status != UT_COMPLETE || v->liar;
     sim_held there = {v->mixed ? 0 : all, v->mixed ? 0 : all};
     v->everywhere = v->anywhere = there;
-    v->least = v->least_sure = v->job->ranks;
+    v->least = v->least_sure = sim_ones(all);
     for (uint64_t i = 0; i < v->ask->as.count; i++) {
         float x;
         memcpy(&x, result + i * v->element, sizeof x);

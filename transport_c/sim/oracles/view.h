@@ -32,6 +32,11 @@ extern const char *const sim_status_name[5];
     sim_fail(v->w, oracle, v->host, "job %u rank %u op_seq %" PRIu64 " (%s): " format, v->rank->job, v->rank->index,   \
              v->ask->entry.op_seq, sim_status_name[v->r->status < 5 ? v->r->status : 0], __VA_ARGS__)
 
+/* The signs of all ranks that a whole result has: of the members of the epoch, where hosts come and go. */
+uint64_t sim_whole_of(const sim_view *v);
+/* seats.c: oracle O18 */
+void sim_seats_check(sim_view *v);
+
 /* The elements whose result |host| (index in the job) makes. */
 static inline void sim_shard_of(const sim_view *v, uint32_t host, uint64_t *from, uint64_t *to)
 {

@@ -14,6 +14,7 @@
 #include "sim/world/epochs.h"
 #include "sim/world/liar.h"
 #include "sim/world/seal.h"
+#include "sim/world/seats.h"
 
 #include <stdlib.h>
 
@@ -362,10 +363,13 @@ void sim_item_begin(sim_world *w, uint32_t index)
         break;
     }
     case SIM_DAEMON_DEATH:
-        if (!h->alive || h->paused)
+    case SIM_LEAVE:
+        if (!h->alive || h->paused || (item->kind == SIM_LEAVE && sim_seats_leave(w, index)))
             return;
         sim_trace(w, SIM_TR_DEATH, h->index, UINT32_MAX, 0, 0, 0);
         w->cover[SIM_daemon_death]++;
+        w->cover[SIM_SEATS_died] += w->plan.job[0].seats && item->kind == SIM_DAEMON_DEATH;
+        w->cover[SIM_SEATS_empty_at_first] += w->plan.job[0].seats && item->at == 0 && h->life == 1;
         for (uint32_t job = 0; job < w->plan.jobs; job++) {
             uint32_t self = index_in(w, job, h);
             if (self == UINT32_MAX)
@@ -436,6 +440,7 @@ void sim_item_end(sim_world *w, uint32_t index)
             bring_back_trainer(w, r);
         break;
     case SIM_DAEMON_DEATH:
+    case SIM_LEAVE:
         bring_back_daemon(w, h);
         break;
     }
@@ -466,6 +471,7 @@ void sim_faults_stop(sim_world *w)
     }
     if (w->plan.hostile)
         reform(w, &w->host[w->plan.liar.host]);
+    sim_seats_stay(w);
     sim_epochs_calm(w);
     for (uint32_t job = 0; job < w->plan.jobs; job++)
         for (uint32_t r = 0; r < w->job[job].ranks; r++)

@@ -3,6 +3,7 @@
 
 #include "sim/partial/partial.h"
 #include "sim/world/liar.h"
+#include "sim/world/seats.h"
 
 #include <stdlib.h>
 
@@ -30,7 +31,7 @@ static void draw(sim_world *w)
     e->margin = (uint32_t)sim_below(&e->rng, 4);
     if (w->plan.faultless)
         return;
-    e->none = sim_chance(&e->rng, 120000);
+    e->none = sim_chance(&e->rng, 120000) && !w->plan.job[0].seats;
     w->cover[SIM_epoch_none] += e->none;
     e->unheld = sim_chance(&e->rng, 500000) ? (uint32_t)sim_octaves(&e->rng, 50000, 1000000) : 0;
     uint32_t *some[] = {&e->never, &e->apart, &e->without, &e->quick, &e->vain};
@@ -80,7 +81,7 @@ static ut_epoch truth(sim_world *w, uint32_t job)
     memcpy(e.ranks_of, j->plan->local, j->plan->hosts);
     for (uint32_t h = j->plan->hosts; h-- > 0;) {
         sim_seat *seat = seat_of(w, job, h);
-        if (!seat)
+        if (!seat || j->epochs.leaving >> h & 1)
             continue;
         uint64_t next = next_op(w, job, h, e.option);
         e.from = UT_MAX2(e.from, next);
@@ -89,6 +90,8 @@ static ut_epoch truth(sim_world *w, uint32_t job)
             e.owners |= sim_bit(h);
     }
     e.owners = e.owners ? e.owners : e.members;
+    if (j->plan->seats)
+        e.world = sim_ones(e.members);
     return e;
 }
 
@@ -150,21 +153,25 @@ static void decide(sim_world *w, uint32_t job)
     next.number = ++j->epochs.number;
     next.id = sim_next(rng);
     next.from = j->epochs.held ? j->epochs.from : next.from + margin(w);
-    for (uint32_t h = 0; h < hosts; h++)
-        if (seat_of(w, job, h))
-            j->epochs.owner_life[h] = seat_of(w, job, h)->life;
     if (rage && sim_chance(rng, e->often))
         next.option[UT_EPOCH_CODEC] ^= 1; /* a lie about losses */
     if (rage && sim_chance(rng, e->often))
         redraw(w, job, &next.options);
-    j->epochs.decided = next;
     uint64_t out = sim_bit((uint32_t)sim_below(rng, hosts));
-    if (rage && !w->plan.hostile && sim_chance(rng, e->without) && next.owners & ~out) {
+    bool without = rage && !w->plan.hostile && sim_chance(rng, e->without) && next.owners & ~out;
+    if (without && (!j->plan->seats || next.members & out)) {
         next.members &= ~out; /* it lives */
         next.owners &= ~out;
+        next.world -= j->plan->seats;
         j->epochs.stale = true;
         w->cover[SIM_epoch_without_live]++;
     }
+    j->epochs.decided = next;
+    if (j->plan->seats)
+        sim_seats_decided(w, job);
+    for (uint32_t h = 0; h < hosts; h++)
+        if (seat_of(w, job, h))
+            j->epochs.owner_life[h] = seat_of(w, job, h)->life;
     uint64_t half = rage && sim_chance(rng, e->apart) ? sim_draw_set(rng, hosts) : 0;
     uint64_t untold = rage && sim_chance(rng, e->never) ? sim_bit((uint32_t)sim_below(rng, hosts)) : 0;
     ut_epoch other = another(w, job, &next);
@@ -220,7 +227,8 @@ static void look(sim_world *w, uint32_t job)
     ut_epoch now = truth(w, job);
     if (!now.members)
         return;
-    if (!j->epochs.stale && !differs(&now, &j->epochs.decided) && !(rage && sim_chance(&e->rng, e->often))) {
+    if (!j->epochs.stale && !differs(&now, &j->epochs.decided) && !sim_seats_differ(w, job) &&
+        !(rage && sim_chance(&e->rng, e->often))) {
         if (rage && sim_chance(&e->rng, e->vain / 20))
             hold(w, job, true);
         return;
@@ -232,6 +240,19 @@ static void look(sim_world *w, uint32_t job)
     } else {
         hold(w, job, false);
     }
+}
+
+static void hand(sim_world *w, sim_host *h, uint32_t job, const ut_epoch *given);
+
+/* All that are there when the job begins are in its first epoch. */
+static void begin_with_seats(sim_world *w, uint32_t job)
+{
+    sim_job *j = &w->job[job];
+    j->epochs.decided.number = j->epochs.number = 1;
+    j->epochs.decided.id = sim_next(&w->epochs.rng);
+    sim_seats_decided(w, job);
+    for (uint32_t h = 0; h < j->plan->hosts; h++)
+        hand(w, &w->host[j->plan->host[h]], job, &j->epochs.decided);
 }
 
 void sim_epochs_begin(sim_world *w)
@@ -247,6 +268,8 @@ void sim_epochs_begin(sim_world *w)
         w->job[job].epochs.decided = truth(w, job);                      /* what all begin with, each by itself */
         for (uint32_t h = 0; h < j->hosts; h++)
             w->job[job].epochs.owner_life[h] = 1;
+        if (j->seats)
+            begin_with_seats(w, job);
         push(w, job, LOOK, w->epochs.every);
     }
 }
@@ -269,6 +292,11 @@ void sim_epochs_open(sim_world *w, sim_host *h, uint32_t job, uint64_t first)
     seat->life = h->life;
     seat->owners[seat->owners_n++] = sim_first(j->plan->hosts);
     seat->options[seat->options_n++].are = j->plan->options;
+    if (j->plan->seats) {
+        if (h->life > 1) /* what it does before it is in is nobody's affair, and it does nothing */
+            ut_engine_hold(h->engine, job, first, UT_NEVER);
+        return;
+    }
     if (!j->epochs.begun || !j->epochs.number)
         return;
     ut_ns in = sim_below(&e->rng, e->late + 1);
@@ -279,32 +307,49 @@ void sim_epochs_open(sim_world *w, sim_host *h, uint32_t job, uint64_t first)
 }
 
 /* By op |next|, which opens next, host |seat| goes by |o| from op |from| on. */
-static void options_from(sim_seat *seat, uint64_t next, uint64_t from, const ut_job_options *o)
+static void options_from(sim_seat *seat, uint64_t next, uint64_t from, uint64_t number, const ut_job_options *o)
 {
     while (seat->options_n && seat->options[seat->options_n - 1].from >= next)
         seat->options_n--;
     if (seat->options_n == SIM_OPTIONS_KEPT)
         memmove(seat->options, seat->options + 1, --seat->options_n * sizeof *seat->options);
     seat->options[seat->options_n].from = from;
+    seat->options[seat->options_n].number = number;
     seat->options[seat->options_n++].are = *o;
+}
+
+static uint32_t options_place(const sim_seat *seat, uint64_t op_seq)
+{
+    uint32_t at = seat->options_n - 1;
+    while (at > 0 && seat->options[at].from > op_seq)
+        at--;
+    return at;
 }
 
 const ut_job_options *sim_options_at(const sim_world *w, uint32_t job, uint32_t self, uint64_t op_seq)
 {
     const sim_seat *seat = &w->host[w->plan.job[job].host[self]].seat[job];
-    uint32_t at = seat->options_n - 1;
-    while (at > 0 && seat->options[at].from > op_seq)
-        at--;
-    return &seat->options[at].are;
+    return &seat->options[options_place(seat, op_seq)].are;
+}
+
+uint64_t sim_epoch_number_at(const sim_world *w, uint32_t job, uint32_t self, uint64_t op_seq)
+{
+    const sim_seat *seat = &w->host[w->plan.job[job].host[self]].seat[job];
+    uint32_t at = options_place(seat, op_seq);
+    return seat->options[at].from > op_seq ? UINT64_MAX : seat->options[at].number;
 }
 
 static void hand(sim_world *w, sim_host *h, uint32_t job, const ut_epoch *given)
 {
     sim_seat *seat = &h->seat[job];
     const sim_job *j = &w->job[job];
+    if (j->plan->seats && !seat->epoch.number && !(given->members >> j->index_of[h->index] & 1))
+        return; /* it is told the first one that it is in */
     uint64_t next = next_op(w, job, j->index_of[h->index], NULL);
     bool again = given->number == seat->epoch.number && given->id == seat->epoch.id;
     int want = again || given->number > seat->epoch.number ? UT_OK : UT_ERR_SEQUENCE;
+    if (j->plan->seats && !seat->epoch.number && h->life > 1) /* the hold without end is over */
+        ut_engine_hold(h->engine, job, UINT64_MAX, 0);
     int error = ut_engine_epoch(h->engine, job, given, sim_local(w, h));
     sim_trace(w, SIM_TR_CONTROL, h->index, job, given->number, given->id, given->from);
     if (error != want)
@@ -314,8 +359,9 @@ static void hand(sim_world *w, sim_host *h, uint32_t job, const ut_epoch *given)
         return;
     uint64_t from = UT_MAX2(given->from, next);
     if (seat->epoch.from < from) /* what was the newest holds until then, even where it did not hold yet */
-        options_from(seat, next, next, seat->epoch.number ? &seat->epoch.options : &j->plan->options);
-    options_from(seat, from, from, &given->options);
+        options_from(seat, next, next, seat->epoch.number,
+                     seat->epoch.number ? &seat->epoch.options : &j->plan->options);
+    options_from(seat, from, from, given->number, &given->options);
     seat->epoch = *given;
     seat->epoch.from = from;
     bool known = false;
@@ -351,6 +397,8 @@ void sim_epochs_event(sim_world *w, const sim_event *event)
     if (event->b == HELD) {
         uint64_t from = next_op(w, m.job, j->index_of[h->index], NULL) + margin(w);
         j->epochs.from = UT_MAX2(j->epochs.from, from);
+        if (j->plan->seats && !h->seat[m.job].epoch.number)
+            return; /* it holds without end until it is in */
         ut_engine_hold(h->engine, m.job, from, sim_local(w, h) + m.hold);
         sim_host_readable(w, h);
     } else if (m.epoch.number || j->epochs.number) {

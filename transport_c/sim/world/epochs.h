@@ -14,6 +14,9 @@
 void sim_epochs_begin(sim_world *w);
 /* A daemon has begun to serve the job: |first| is the next op. */
 void sim_epochs_open(sim_world *w, sim_host *h, uint32_t job, uint64_t first);
+/* Number of the epoch under which host |self| of the job does op |op_seq|, by what it was handed; UINT64_MAX: it is so
+ * long ago that nobody knows. */
+uint64_t sim_epoch_number_at(const sim_world *w, uint32_t job, uint32_t self, uint64_t op_seq);
 /* The options by which host |self| of the job does op |op_seq|, by what it was handed. */
 const ut_job_options *sim_options_at(const sim_world *w, uint32_t job, uint32_t self, uint64_t op_seq);
 /* The faults have stopped: whoever was not told is told now. */

@@ -30,7 +30,7 @@ enum {
     SIM_TAIL_SHOWN = 40,
 };
 
-enum sim_item_kind { SIM_PAUSE = 1, SIM_PARTITION, SIM_TRAINER_DEATH, SIM_DAEMON_DEATH };
+enum sim_item_kind { SIM_PAUSE = 1, SIM_PARTITION, SIM_TRAINER_DEATH, SIM_DAEMON_DEATH, SIM_LEAVE };
 typedef struct sim_item {
     ut_ns at, lasts; /* lasts: of a pause or partition; of a death, until the return (UT_NEVER: not before the calm) */
     uint32_t kind;   /* enum sim_item_kind */
@@ -39,6 +39,7 @@ typedef struct sim_item {
     uint64_t hosts; /* partition: mask of one side */
     bool one_way;
     bool told;     /* daemon death: the other hosts are told that it is absent */
+    ut_ns grace;   /* leave: from when the others are asked to go on without it until it goes */
     bool for_good; /* daemon death: not even the calm brings it back, and the other hosts are told */
     ut_ns told_after;
 } sim_item;
@@ -99,6 +100,7 @@ typedef struct sim_job_plan {
     uint8_t local[SIM_HOSTS]; /* ranks there */
     uint32_t ops, ahead;
     uint32_t calm; /* ops of the calm; 0: SIM_CALM_OPS */
+    bool seats;    /* hosts come and go, each with a seat while it is in (seats.h) */
     ut_job_options options;
     uint64_t base;         /* op_seq of the first op */
     uint8_t hadamard_then; /* enum ut_hadamard from op `hadamard_at` on, as an operator says it; 0: no change */
@@ -205,6 +207,8 @@ void sim_plan_draw_sparse(sim_plan *plan, uint64_t seed, uint32_t hosts);
 
 /* quant_plan.c: with quantised allreduces. */
 void sim_plan_draw_quant(sim_plan *plan, uint64_t seed, uint32_t hosts);
+/* seats_plan.c: with one job whose hosts come and go. */
+void sim_plan_draw_seats(sim_plan *plan, uint64_t seed, uint32_t hosts);
 
 /* A set of one host or rank, and of the first |n|. */
 static inline uint64_t sim_bit(uint32_t i)

@@ -9,6 +9,7 @@
 #include "sim/sparse/sparse.h"
 #include "sim/world/liar.h"
 #include "sim/world/moves.h"
+#include "sim/world/seats.h"
 
 #include "core/op/op.h"
 
@@ -108,6 +109,7 @@ static void attach(sim_world *w, sim_rank *r)
     h->by_session[session] = r;
     h->sessions = UT_MAX2(h->sessions, session + 1);
     r->session = session;
+    r->sign = j->seats ? sim_seats_sign(w, r->job, job->index_of[r->host], h->life) : r->index;
     r->next = (uint32_t)(seq - j->base);
     r->out = 0;
     r->dead = r->planned_return = r->rung = r->ready_pending = false;
@@ -292,7 +294,7 @@ static void fill(sim_world *w, sim_rank *r, const sim_ask *ask, const sim_layout
     bool all_written = layout->src_bytes == bytes && layout->dst_bytes == bytes && op->dtype != UT_BYTES;
     lay_margins(r, ask->slot, src, dst, all_written ? bytes : 0);
     if (op->dtype != UT_BYTES)
-        sim_code_fill(&code, r->index, r->arena + src, op->count);
+        sim_code_fill(&code, r->sign, r->arena + src, op->count);
     if (layout->src_bytes < bytes) { /* of the rest it has nothing */
         memset(r->arena + src, MARGIN_BYTE, layout->src_from);
         memset(r->arena + src + layout->src_from + layout->src_bytes, MARGIN_BYTE,
@@ -361,7 +363,7 @@ static void submit(sim_world *w, sim_rank *r)
                                      op.deadline != UT_NEVER && ask.deadline >= UINT64_C(4294967296) * 1000;
     w->cover[SIM_clock_wrap_63] +=
         ask.deadline - op.deadline < UINT64_C(1) << 63 && op.deadline != UT_NEVER && ask.deadline >= UINT64_C(1) << 63;
-    job->submitted[r->next] |= sim_bit(r->index);
+    job->submitted[r->next] |= sim_bit(r->sign);
     r->ask[r->out++] = ask;
     r->next++;
     ring(w, r);
@@ -427,7 +429,7 @@ static void check_arena(sim_world *w, const sim_rank *r, const sim_ask *ask)
     sim_code code = sim_code_of(w, r->job, e->op_seq, &ask->as);
     size_t element = ut_dtype_bytes(e->dtype);
     uint64_t from = layout.src_from / element, to = from + layout.src_bytes / element;
-    if (sim_code_agree(&code, from, to, sim_bit(r->index), r->arena + e->src - layout.src_from) != to)
+    if (sim_code_agree(&code, from, to, sim_bit(r->sign), r->arena + e->src - layout.src_from) != to)
         sim_fail(w, "O5 bounded memory", r->host, "op_seq %" PRIu64 " changed its source", e->op_seq);
 }
 

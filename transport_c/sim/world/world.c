@@ -9,6 +9,7 @@
 #include "sim/world/epochs.h"
 #include "sim/world/liar.h"
 #include "sim/world/seal.h"
+#include "sim/world/seats.h"
 
 #include <stdlib.h>
 
@@ -39,6 +40,9 @@ static void make_job(sim_world *w, uint32_t number)
             w->events_most += EVENTS_OF_PACKET * 2 * job->plan->op[op].count / sim_slot_elements(w, 8);
         job->shaken[i] = sim_is_liar(w, job->plan->host[i]);
     }
+    job->signs = job->ranks;
+    if (job->plan->seats)
+        sim_seats_make(job);
 }
 
 void sim_world_init(sim_world *w, uint64_t seed, const sim_plan *plan, bool trace_all)
@@ -271,6 +275,7 @@ void sim_world_free(sim_world *w)
     for (uint32_t j = 0; j < w->plan.jobs; j++) { /* of what was never used not even pages are touched */
         for (uint32_t i = 0; i < SIM_MARKS; i++)
             free(w->marks[j][i].mark);
+        free(w->job[j].epochs.who);
         if (w->job[j].kind->free)
             w->job[j].kind->free(&w->job[j]);
         for (uint32_t r = 0; r < w->job[j].ranks; r++) {
