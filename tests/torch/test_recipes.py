@@ -14,10 +14,14 @@ from tests.e2e.hosts import free_port
 from tests.lab.cluster import BIN
 from tests.torch.test_launch import loss_of, quiet
 from ultima.cli import main
+from ultima.launch.signals import TERMINATE_GRACE_S
+from ultima.settings.config import DEFAULT_PORT
 
 ROOT = Path(__file__).resolve().parents[2]
 SBATCH = ROOT / "deploy/slurm/train.sbatch"
 TRAINJOB = ROOT / "deploy/kubernetes/trainjob.yaml"
+ELASTIC_SBATCH = ROOT / "deploy/slurm/elastic.sbatch"
+STATEFUL = ROOT / "deploy/kubernetes/elastic.yaml"
 POLICY = ROOT / "deploy/kubernetes/networkpolicy.yaml"
 SECRET = {"ULTIMA_JOB_SECRET": "5e" * 32}
 COMMAND = r"^ *- '(exec ultima run .*)'$"
@@ -32,7 +36,7 @@ def flags_of(verb: str) -> set[str]:
     return {name for parameter in command.params for name in parameter.opts if name.startswith("--")}
 
 
-@pytest.mark.parametrize("path", [SBATCH, TRAINJOB, RECIPES], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [SBATCH, TRAINJOB, RECIPES, ELASTIC_SBATCH, STATEFUL], ids=lambda path: path.name)
 def test_flags__of_ultima_run_exist(path: Path) -> None:
     text = path.read_text().replace("\\\n", " ")
     lines = re.findall(r"ultima run (.*?) -- ", text)
@@ -124,3 +128,43 @@ def test_sbatch__is_well_formed_and_trains(tmp_path: Path) -> None:
     assert error is not None and float(error[1]) < 0.1
     assert "2.00 of 2 ranks in a step on average" in done.stdout
     assert ".secret: the secret of a job" in done.stdout and not list(tmp_path.glob(".ultima-*")), "it cleans up"
+
+
+def test_elastic_pods__meet_at_the_first_and_have_time_to_leave() -> None:
+    """The name in --meet is what the headless service gives to the first pod, before that is ready, too."""
+    yaml = pytest.importorskip("yaml")
+    service, pods = yaml.safe_load_all(STATEFUL.read_text())
+    assert (service["kind"], pods["kind"]) == ("Service", "StatefulSet")
+    name, spec = service["metadata"]["name"], pods["spec"]
+    assert service["spec"]["clusterIP"] == "None" and service["spec"]["publishNotReadyAddresses"] is True
+    assert spec["serviceName"] == name and spec["podManagementPolicy"] == "Parallel", "the first waits for others"
+    labels = spec["template"]["metadata"]["labels"]
+    assert service["spec"]["selector"] == spec["selector"]["matchLabels"] == labels
+    (command,) = re.findall(COMMAND, STATEFUL.read_text(), re.MULTILINE)
+    first = f"{pods['metadata']['name']}-0.{name}"
+    assert f"--meet {first}:{DEFAULT_PORT} " in command and service["spec"]["ports"][0]["port"] == DEFAULT_PORT
+    (least, most), pod = re.search(r"--elastic (\d+):(\d+) ", command).groups(), spec["template"]["spec"]  # type: ignore[union-attr]
+    assert int(least) <= spec["replicas"] <= int(most)
+    assert pod["terminationGracePeriodSeconds"] > 2 * TERMINATE_GRACE_S
+    assert "--insecure" not in command and pod["containers"][0]["env"][0]["name"] == "ULTIMA_JOB_SECRET"
+
+
+def test_elastic_sbatch__passes_the_signal_on_and_waits(tmp_path: Path) -> None:
+    """With a stand-in for ultima that takes a moment to leave; without MEET it starts nothing."""
+    assert subprocess.run(["bash", "-n", str(ELASTIC_SBATCH)]).returncode == 0
+    assert "#SBATCH --signal=B:TERM@" in ELASTIC_SBATCH.read_text()
+    stand_in = tmp_path / "ultima"
+    leave = "kill $!; sleep 0.2; echo left; exit 3"
+    stand_in.write_text(f"#!/bin/bash\ntrap '{leave}' TERM\necho \"$@\" $ULTIMA_JOB_SECRET_FILE\nsleep 20 >/dev/null 2>&1 & wait $!\n")
+    stand_in.chmod(0o755)
+    told = {"HOME": str(tmp_path), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    command = ["bash", str(ELASTIC_SBATCH), "train.py", "--steps", "5"]
+    alone = subprocess.run(command, env=told, capture_output=True, text=True, timeout=20)
+    assert alone.returncode != 0 and "MEET: the daemon where hosts meet" in alone.stderr and not alone.stdout
+    run = subprocess.Popen(command, env={**told, "MEET": "n1"}, stdout=subprocess.PIPE, text=True)
+    assert run.stdout is not None
+    expected = "run --elastic 2:8 --meet n1 --name train --max-restarts 3 -- python train.py --steps 5"
+    assert run.stdout.readline() == f"{expected} {tmp_path}/.ultima-train.secret\n"
+    run.terminate()
+    said, _ = run.communicate(timeout=20)
+    assert (said, run.returncode) == ("left\n", 3), "the status is that of the rank, once it has left"
