@@ -48,6 +48,13 @@ METRICS = (
     ),
     Metric(
         "counter",
+        "ultima_rounds",
+        "Rounds of local SGD of ranks here: stepped, missed, void, state, failed.",
+        "ultima_job outcome",
+    ),
+    Metric("counter", "ultima_round_seconds", "Time of such rounds, from call to result.", "ultima_job"),
+    Metric(
+        "counter",
         "ultima_missing_bytes",
         "Bytes missing: absent, silent, lost, closed, view, unknown.",
         "ultima_job reason",
@@ -83,6 +90,7 @@ METRICS = (
     Metric("gauge", "ultima_hosts", "Hosts of the job.", "ultima_job"),
     Metric("gauge", "ultima_world_size", "Ranks of the job.", "ultima_job"),
     Metric("gauge", "ultima_deadline_seconds", "Deadline of the newest op with a receipt.", "ultima_job"),
+    Metric("gauge", "ultima_computed_share", "Least share of the time that a rank here computes.", "ultima_job"),
     Metric("gauge", "ultima_oldest_op_seconds", "Age of the oldest open op; 0 for none."),
     Metric(
         "gauge", "ultima_peer_up", "1 while the peer is connected in all jobs that it shares with this host.", "peer"

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`ultima explain`: what became of one op, by the receipt that the daemon on this host remembers."""
+"""`ultima explain`: what became of one op, by the receipt that the daemon on this host remembers; or of one round of
+local SGD, by what the ranks here told the daemon."""
 
 from __future__ import annotations
 
@@ -20,6 +21,9 @@ def explain(
     last: Annotated[bool, typer.Option("--last", help="The newest op, as if no number were given.")] = False,
     slowest: Annotated[bool, typer.Option("--slowest", help="The slowest op that is recorded of the job.")] = False,
     at: Annotated[str, typer.Option(help="The op that was under way at a time: 03:12, 'yesterday 03:12'.")] = "",
+    round_: Annotated[
+        int | None, typer.Option("--round", help="A round of local SGD in the place of an op; -1 for the newest.")
+    ] = None,
     as_json: AsJson = False,
     socket: Socket = None,
 ) -> None:
@@ -32,8 +36,12 @@ def explain(
 
     if op is not None and (last or op < 0):
         raise InvalidArgument("OP", op, "0 or more, and not together with --last")
-    if [op is not None or last, slowest, bool(at)].count(True) > 1:
-        raise InvalidArgument("--at and --slowest", at or "given", "one of OP, --last, --slowest and --at")
+    if [op is not None or last, slowest, bool(at), round_ is not None].count(True) > 1:
+        allowed = "one of OP, --last, --slowest, --at and --round"
+        raise InvalidArgument("--at and --slowest" if round_ is None else "--round", at or "given", allowed)
+    if round_ is not None:
+        explain_round(socket_named(socket), job, round_, as_json)
+        return
     if slowest or at:
         life, record = pick(socket_named(socket), job, slowest, at)
         found, told = receipt_or_lines(life, record)
@@ -52,6 +60,25 @@ def explain(
         return
     say(f"Job {answer.job}" + ("" if answer.running else ", which has ended"))
     for line in [*lines_of(receipt, hosts, here), *outside_lines(answer)]:
+        say(line)
+
+
+def explain_round(socket: str, job: str, number: int, as_json: bool) -> None:
+    """Says what became of a round; -1 is the newest. Raises InvalidArgument for one that is not kept."""
+    from ultima.admin.rounds import get_rounds, round_lines
+    from ultima.base.errors import InvalidArgument
+    from ultima.cli.status import to_dict as fields_of
+
+    if number < -1:
+        raise InvalidArgument("--round", number, "0 or more, or -1 for the newest")
+    answer = get_rounds(socket, job, None if number == -1 else number)
+    if as_json:
+        rounds = [fields_of(told) for told in answer.rounds]
+        kept = {"oldest": answer.oldest, "newest": answer.newest}
+        print_json({"job": answer.job, "running": answer.running, "receipt": None, "rounds": rounds, "kept": kept})
+        return
+    say(f"Job {answer.job}" + ("" if answer.running else ", which has ended"))
+    for line in round_lines(answer):
         say(line)
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +44,7 @@ def peers(job: OfJob = "", as_json: AsJson = False, socket: Socket = None) -> No
 
 def job_facts(job: admin_pb2.JobStatus) -> dict[str, Any]:
     """One job in JSON's types. A job that forms says whom it waits for, as far as the daemon knows."""
+    from ultima.admin.rounds import status_line
     from ultima.cli.job_view import view_facts
     from ultima.v1 import types_pb2
 
@@ -64,6 +66,7 @@ def job_facts(job: admin_pb2.JobStatus) -> dict[str, Any]:
         "op_p99_us": job.op_p99_us,
         "straggler_rank": job.straggler_rank if job.straggler_rank >= 0 else None,
         "view": view_facts(job),
+        "rounds": status_line(job.rounds, time.time_ns()) if job.HasField("rounds") else None,
     }
 
 
@@ -102,6 +105,8 @@ def job_lines(found: Sequence[dict[str, Any]]) -> list[str]:
         lines.append(f"{name:<21} {job['state']:<7} {view:>4} {ranks:5} {hosts:>5} {ops:8} {whole:>6} {times}")
         if job["waiting_for"]:
             lines += wrapped(job["waiting_for"], rest="  ", first="  ")
+        if job["rounds"]:
+            lines += wrapped(job["rounds"], rest="  ", first="  ")
         for ailment in job["ailments"]:
             lines += wrapped(ailment["text"], rest="  ", first="  ")
         for each in job["view"]["outside"] if job["view"] else ():

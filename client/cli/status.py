@@ -159,6 +159,7 @@ def job_lines(job: admin_pb2.JobStatus) -> list[str]:
         f"job {job.job}: {ranks}, next op {job.next_op_seq}, host {job.host_index} here",
         f"  ops {', '.join(counts)}; missing {size(job.missing_bytes)}; {times}",
         *map(_wire_line, job.wires),
+        *_round_lines(job),
         *(f"  {ailment.name}: {ailment.text}" for ailment in job.ailments),
         *(f"  {line}" for line in outside_lines(job)),
         *_late_lines(job),
@@ -170,6 +171,13 @@ def _wire_line(row: partial_pb2.WireStatus) -> str:
     share = f" ({row.received_bytes / row.value_bytes:.3f})" if row.value_bytes else ""
     received = f"received {size(row.received_bytes)} for {size(row.value_bytes)} of values{share}"
     return f"  wire {row.wire}: sent {size(row.sent_bytes)}, {received}"
+
+
+def _round_lines(job: admin_pb2.JobStatus) -> list[str]:
+    """Of a job whose ops are rounds of local SGD."""
+    from ultima.admin.rounds import status_line
+
+    return [f"  {status_line(job.rounds, time.time_ns())}"] if job.HasField("rounds") else []
 
 
 def _late_lines(job: admin_pb2.JobStatus) -> list[str]:

@@ -22,26 +22,27 @@ import numpy as np
 from ultima.api.handle import Handle
 from ultima.api.job import Job
 from ultima.base.buffers import AnyArray
-from ultima.base.checks import check_number, check_whole, check_whole_between
 from ultima.base.durations import Duration
-from ultima.base.errors import (
-    DaemonLost,
-    DaemonUnavailable,
-    DeadlineExceeded,
-    Desync,
-    JoinTimeout,
-    RanksGone,
-    ResourceExhausted,
-    UltimaError,
-)
+from ultima.base.errors import Desync, UltimaError
 from ultima.base.receipt import Receipt, Status
 from ultima.base.warning import warn
 from ultima.local.account import OuterSummary, Round, round_of
 from ultima.local.beginning import adopt_first, agree_on_layout
+from ultima.local.carrier import ABSENT, Carrier
 from ultima.local.moves import Moves
 from ultima.local.rules import Floats, Nesterov
-from ultima.local.settings import AUTO, PASSES, check_grace, check_words, quorum_of, weight_of
+from ultima.local.settings import (
+    AUTO,
+    PASSES,
+    check_grace,
+    check_job,
+    check_schedule,
+    check_words,
+    quorum_of,
+    weight_of,
+)
 from ultima.local.state import STATE_VERSION, check_state, digest_of
+from ultima.local.telling import tell
 from ultima.local.turns import MEND, ROUND, THETA, Turns, Verdict
 from ultima.local.values import Arrays, Layout, Values
 from ultima.local.vector import Bools, Vector
@@ -49,7 +50,6 @@ from ultima.local.window import AUTO_SHARE, Window
 from ultima.settings.options import Options
 
 EMPTY_IN_A_ROW = 3
-_ABSENT = (DeadlineExceeded, RanksGone, DaemonLost, DaemonUnavailable, JoinTimeout)
 _ARENA_VECTORS = 4
 _opened: weakref.WeakKeyDictionary[Job, int] = weakref.WeakKeyDictionary()
 
@@ -81,7 +81,8 @@ class Outer:
     nonfinite: what to do where the parameters are not finite: "reset" them to the outer model, or "raise".
     deadline: of a round, as for `Job.allreduce`. `layout` says where each array is in the flat outer model.
 
-    Raises InvalidArgument, also where ranks differ in their tensors or settings; and what `Job.beside` raises.
+    Raises InvalidArgument, also where ranks differ in their tensors or settings; Unsupported for an elastic job; and
+    what `Job.beside` raises.
     """
 
     def __init__(
@@ -102,16 +103,14 @@ class Outer:
         nonfinite: str = "reset",
         deadline: Duration | None = None,
     ) -> None:
-        check_whole(every, "every", 1)
-        check_whole_between(fragments, "fragments", 1, every)
-        check_whole_between(delay, "delay", 0, every)
-        check_number(alpha, "alpha", 0.0, 1.0)
+        check_job(job)
+        check_schedule(every, fragments, delay, alpha)
         check_words(wire, weight, nonfinite)
         grace_s, needed = check_grace(grace), quorum_of(quorum, job.world_size)
         self._rule = outer or Nesterov()
         self.every, self.delay, self.alpha, self.wire = every, delay, alpha, wire
         self._values: Values = Arrays(arrays) if isinstance(arrays, Mapping) else arrays
-        self._weight, self._nonfinite, self._deadline = weight, nonfinite, deadline
+        self._weight, self._nonfinite = weight, nonfinite
         settings = {"every": every, "outer": self._rule.as_dict(), "wire": wire, "quorum": needed, "grace": grace_s,
                     "weight": weight if isinstance(weight, str) else "a number"}  # fmt: skip
         self.layout = Layout(self._values.entries, fragments, settings)
@@ -133,14 +132,13 @@ class Outer:
             raise
         self._values.write(0, self._theta)
         self._moves = Moves(self._values, self._vectors.range, alpha)
-        self._residuals: list[Floats] | None = None
-        if feedback or (feedback is None and wire == "int4"):
-            self._residuals = [np.zeros(self._vectors.count, np.float32) for _ in range(fragments)]
-        self._vector = self._left = np.empty(0, np.float32)
-        self._fed = self._standing_in = False
+        keeps = wire == "int4" if feedback is None else feedback
+        self._carrier = Carrier(self.job, self._vectors, wire, keeps, fragments, deadline)
+        self._standing_in = False
         self._state: dict[tuple[int, int], Floats] = {}
         self._piece = np.zeros(int(self.layout.longest), np.float32)
         self._handle: Handle | None = None
+        self._called = 0.0
         self._sent: Floats | None = None
         self._sent_at = self._sends = self._void_row = self._next_op = 0
         self._seen = self._turns.turn
@@ -244,7 +242,7 @@ class Outer:
             "fragment": turns.fragment,
             "theta": self._theta.copy(),
             "momentum": self._momentum.copy(),
-            "residuals": None if self._residuals is None else [each.copy() for each in self._residuals],
+            "residuals": None if self._carrier.residuals is None else [each.copy() for each in self._carrier.residuals],
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -258,7 +256,7 @@ class Outer:
         turns = self._turns
         self._turns = Turns(turns.rank, turns.ranks, turns.fragments, turns.passes, turns.quorum,
                             int(state["turn"]), int(state["fragment"]))  # fmt: skip
-        for mine, saved in zip(self._residuals or (), state["residuals"] or (), strict=False):
+        for mine, saved in zip(self._carrier.residuals or (), state["residuals"] or (), strict=False):
             if mine.shape == np.shape(saved):
                 mine[:] = saved
 
@@ -323,7 +321,7 @@ class Outer:
         self._handle, self._standing_in = None, False
         try:
             receipt = handle.wait()
-        except _ABSENT as error:
+        except ABSENT as error:
             self._fail(str(error), getattr(error, "receipt", None))
             return
         finally:
@@ -338,29 +336,22 @@ class Outer:
     def _send(self, stands_in: bool = False, calls: bool = True) -> None:
         """stands_in: for a trainer that is late, of which nothing is given. calls: the others are told."""
         turns, vectors = self._turns, self._vectors
-        self._prepare()
+        self._carrier.prepare()
         self._sent, data = None, None
         if not turns.listens and (turns.mend or not stands_in):
             data = self._piece_to_give() if turns.mend else self._delta()
         weight = weight_of(self._weight, self._summary.tokens, self._summary.steps)
         digest = 0 if turns.listens or turns.mend else self._digest(turns.fragment)
         head = turns.head(weight, data is not None and (not turns.mend or turns.root), digest, self.layout.hash)
-        vectors.clear(self._vector, self.job.rank, head)
+        vector = self._carrier.vector
+        vectors.clear(vector, self.job.rank, head)
         if data is not None and head.gave:
-            vectors.give(self._vector, self.job.rank, data if turns.mend else data * np.float32(weight))
+            vectors.give(vector, self.job.rank, data if turns.mend else data * np.float32(weight))
         self._sent_at = self._summary.steps
-        quant: dict[str, Any] = {}
-        if self.wire != "float32":
-            quant = {"wire": self.wire, "answer": "int8" if self.wire == "int4" else None}
-            self._fed = self._residuals is not None and self.job.holds(self._left.ctypes.data, self._left.nbytes)
-            if self._residuals is not None and self._fed:
-                self._left[:] = 0 if turns.mend or not head.gave else self._residuals[turns.fragment]
-                quant["feedback"] = self._left
+        self._called = time.monotonic()
         try:
-            self._handle = self.job.allreduce_async(
-                self._vector, "sum", agree=True, mode="bounded", deadline=self._deadline, **quant
-            )
-        except _ABSENT as error:
+            self._handle = self._carrier.start(turns.fragment, not turns.mend and head.gave)
+        except ABSENT as error:
             self._fail(str(error), None)
             return
         self._standing_in = stands_in
@@ -371,19 +362,6 @@ class Outer:
             self._next_op = op + 1
             if calls and not stands_in:
                 self._window.ring(op)
-
-    def _prepare(self) -> None:
-        """Memory that the daemon shares: anew, after it was lost."""
-        if self._vector.size and self.job.holds(self._vector.ctypes.data, self._vector.nbytes):
-            return
-        count = self._vectors.count
-        self._vector = self._left = np.empty(0, np.float32)
-        try:
-            self._vector = self.job.empty(count)
-            if self._residuals is not None:
-                self._left = self.job.empty(count)
-        except (ResourceExhausted, *_ABSENT):
-            self._vector, self._left = np.empty(count, np.float32), np.empty(count, np.float32)
 
     def _delta(self) -> Floats | None:
         """How far this rank came from the outer model in the fragment; None if that is not finite."""
@@ -424,8 +402,8 @@ class Outer:
 
     def _ended(self, receipt: Receipt) -> None:
         turns, vectors = self._turns, self._vectors
-        heads, holds = vectors.heads(self._vector), vectors.holds(self._vector)
-        touched = vectors.touches(self._vector)
+        heads, holds = vectors.heads(self._carrier.vector), vectors.holds(self._carrier.vector)
+        touched = vectors.touches(self._carrier.vector)
         for rank, head in heads.items():
             if head.layout != self.layout.hash:
                 raise Desync(rank, "layout", f"{self.layout.hash:06x}", f"{head.layout:06x}", receipt.op_seq)
@@ -437,7 +415,7 @@ class Outer:
         mine = holds[:, self.job.rank] if self._sent is not None else np.zeros(len(holds), np.bool_)
         stepped = verdict.kind == ROUND and not turns.listens
         if gave:
-            self._settle_residual(fragment, mine if stepped else np.zeros(len(holds), np.bool_))
+            self._carrier.settle(fragment, mine if stepped else np.zeros(len(holds), np.bool_))
         if stepped:
             self._step_outer(fragment, verdict, mine)
         elif verdict.piece is not None:
@@ -452,7 +430,7 @@ class Outer:
 
     def _step_outer(self, fragment: int, verdict: Verdict, mine: Bools) -> None:
         low, high = self.layout.bounds(fragment)
-        delta = self._vectors.data(self._vector, high - low) / np.float32(verdict.divisor)
+        delta = self._vectors.data(self._carrier.vector, high - low) / np.float32(verdict.divisor)
         theta, before = self._theta[low:high], self._theta[low:high].copy()
         plain = max(0, min(high, self.layout.plain_from) - low)
         self._rule.step(theta[:plain], self._momentum[low:high][:plain], delta[:plain])
@@ -466,19 +444,12 @@ class Outer:
         after = self._theta[low : low + before.size]
         self._moves.add(low, before, after, mine, self._sent, now=self._window is None or not self._window.here)
 
-    def _settle_residual(self, fragment: int, mine: Bools) -> None:
-        if self._residuals is None or not self._fed:  # without room for it, rounding was at random and left nothing
-            return
-        self._vectors.take_back(self._left, self._residuals[fragment], ~mine)
-        self._vectors.keep_marks_out(self._left)
-        self._residuals[fragment][:] = self._left
-
     def _take_piece(self, verdict: Verdict) -> None:
         """A piece of the state: all take what came, those that had it, too, so that all have the same bits."""
         piece = verdict.piece
         assert piece is not None
         low, high = self.layout.bounds(piece.fragment)
-        came = self._vectors.data(self._vector, high - low)
+        came = self._vectors.data(self._carrier.vector, high - low)
         part = self._piece[: high - low]
         np.add(part if piece.number else np.float32(0), came, out=part)
         if not piece.last:
@@ -495,5 +466,6 @@ class Outer:
 
     def _tell(self, told: Round) -> None:
         self.last = told
+        tell(self.job, told, self.summary(), time.monotonic() - self._called)
         if self.on_round is not None:
             self.on_round(told)

@@ -5,15 +5,35 @@ from __future__ import annotations
 
 import numpy as np
 
-from ultima.base.checks import check_whole_between
+from ultima.api.job import ElasticJob, Job
+from ultima.base.checks import check_number, check_whole, check_whole_between
 from ultima.base.durations import Duration, duration_s
-from ultima.base.errors import InvalidArgument
+from ultima.base.errors import InvalidArgument, Unsupported
 
 WEIGHTS = ("equal", "tokens")
 NONFINITE = ("reset", "raise")
 AUTO = "auto"
 # Passes that carry a float32 value as it is: each leaves at most a 2^15th, 2^7th or 2^3rd of what came to it.
 PASSES = {"float32": 1, "int16": 3, "int8": 5, "int4": 10}
+
+
+def check_schedule(every: int, fragments: int, delay: int, alpha: float) -> None:
+    """Raises InvalidArgument."""
+    check_whole(every, "every", 1)
+    check_whole_between(fragments, "fragments", 1, every)
+    check_whole_between(delay, "delay", 0, every)
+    check_number(alpha, "alpha", 0.0, 1.0)
+
+
+def check_job(job: Job) -> None:
+    """Raises Unsupported for a job in which rounds cannot be."""
+    if isinstance(job, ElasticJob):
+        raise Unsupported(
+            "Outer",
+            "it needs a job of a fixed number of ranks, and this one is elastic: a round is an op with agree=True, "
+            "divided by the weight of all members, and a job whose hosts come and go has neither. Open the job without "
+            "world='elastic'; hosts of it may die and come back",
+        )
 
 
 def check_words(wire: str, weight: float | str, nonfinite: str) -> None:

@@ -40,6 +40,7 @@ from ultima.session.attachment import Attachment
 from ultima.session.caller import attach_path
 from ultima.session.memory import SharedMap
 from ultima.session.notes import hear, tell
+from ultima.session.round_line import DaemonRoundLine
 from ultima.session.state_line import DaemonStateLine
 from ultima.settings import options as job_options
 from ultima.settings.config import Settings
@@ -120,6 +121,12 @@ class DaemonConnector:
             rank = answer.rank if settings.least else settings.rank
             options = job_options.words(answer.options)
             partial = options.get("policy", "none") != "none"
+            rounds = DaemonRoundLine(settings.socket, session, ticket)
+
+            def leave(timeout_s: float, drain_s: float) -> None:
+                rounds.close()
+                _leave(settings.socket, session, ticket, timeout_s, drain_s)
+
             return Attachment(
                 rings=rings.NativeRings(
                     lanes,
@@ -141,7 +148,8 @@ class DaemonConnector:
                 state_line=DaemonStateLine(settings.socket, session, ticket) if settings.least else None,
                 next_op_seq=answer.next_op_seq,
                 bucket_bytes_max=answer.bucket_bytes_max,
-                leave=lambda timeout_s, drain_s: _leave(settings.socket, session, ticket, timeout_s, drain_s),
+                round_line=rounds,
+                leave=leave,
                 options=options,
                 sparse=not partial and options.get("algorithm") == "tar" and options.get("deterministic") == "no",
             )

@@ -6,7 +6,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ultima.base.receipt import Host, Receipt
 from ultima.base.views import View
@@ -114,6 +114,18 @@ class StateLine(Protocol):
         ...
 
 
+class RoundLine(Protocol):
+    """Tells the daemon of rounds of local SGD (trainer.proto). What it does not take is lost."""
+
+    def tell(self, members: Sequence[tuple[int, float, bool]], facts: Mapping[str, Any]) -> None:
+        """See `ultima.api.rounds.tell_round`."""
+        ...
+
+    def close(self) -> None:
+        """Ends, after a moment for what was told last."""
+        ...
+
+
 @dataclass(slots=True)
 class Attachment:
     """One session with a daemon, ready for ops. Whoever holds it owns the sockets and descriptors."""
@@ -140,9 +152,13 @@ class Attachment:
     """Where hosts come and go: who is in the job."""
     state_line: StateLine | None = None
     """The same: how newcomers get their state."""
+    round_line: RoundLine | None = None
+    """None where nobody listens."""
 
     def close(self) -> None:
         """Hangs up. The arena stays as long as something holds memory of it."""
+        if self.round_line is not None:
+            self.round_line.close()
         self.lifeline.close()
         self.bell.close()
         self.rings.close()

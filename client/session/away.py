@@ -18,7 +18,7 @@ from ultima.base.errors import DaemonError, DeadlineExceeded, JoinTimeout, Ultim
 from ultima.base.receipt import Host
 from ultima.base.views import View, view_of
 from ultima.base.words import MODES
-from ultima.session.attachment import Attachment, Rings, StateLine
+from ultima.session.attachment import Attachment, Rings, RoundLine, StateLine
 from ultima.session.notes import hear
 from ultima.session.op import Op, OpState
 
@@ -145,6 +145,11 @@ class Following:
     def state_line(self) -> StateLine | None:
         """To the daemon, for state that newcomers take; None if this one has no such thing."""
         return self._attachment.state_line
+
+    @property
+    def round_line(self) -> RoundLine | None:
+        """To the daemon, for what became of rounds; None if this one has no such thing."""
+        return self._attachment.round_line
 
     @property
     def calls_next(self) -> int:

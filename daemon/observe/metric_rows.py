@@ -24,6 +24,12 @@ ROWS = (
         "ultima_wire_value_bytes", "Bytes of arrays that such ops received as that payload.", ("ultima_job", "wire")
     ),
     Metric(
+        "ultima_rounds",
+        "Rounds of local SGD of ranks here: stepped, missed, void, state, failed.",
+        ("ultima_job", "outcome"),
+    ),
+    Metric("ultima_round_seconds", "Time of such rounds, from call to result.", ("ultima_job",)),
+    Metric(
         "ultima_missing_bytes", "Bytes missing: absent, silent, lost, closed, view, unknown.", ("ultima_job", "reason")
     ),
     Metric("ultima_repaired_bytes", "Bytes that were lost first and arrived again in time.", ()),
@@ -46,6 +52,7 @@ ROWS = (
     Metric("ultima_hosts", "Hosts of the job.", ("ultima_job",)),
     Metric("ultima_world_size", "Ranks of the job.", ("ultima_job",)),
     Metric("ultima_deadline_seconds", "Deadline of the newest op with a receipt.", ("ultima_job",)),
+    Metric("ultima_computed_share", "Least share of the time that a rank here computes.", ("ultima_job",)),
     Metric("ultima_oldest_op_seconds", "Age of the oldest open op; 0 for none.", ()),
     Metric("ultima_peer_up", "1 while the peer is connected in all jobs that it shares with this host.", ("peer",)),
     Metric("ultima_peer_rtt_seconds", "Smoothed round trip, the slowest of all lanes and jobs.", ("peer",)),

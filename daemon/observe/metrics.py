@@ -37,6 +37,11 @@ class JobFacts:
     """0: not known."""
     newest: bytes
     """The newest ops as OpRing.copy gives them."""
+    rounds: Mapping[str, int] = field(default_factory=dict)
+    """Of local SGD, by outcome; none where no rank told of any."""
+    rounds_s: float = 0.0
+    """How long they took together."""
+    computed_share: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

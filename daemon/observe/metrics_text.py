@@ -116,6 +116,11 @@ def _jobs(jobs: Sequence[JobFacts]) -> Iterator[Metric]:
     ]
     yield _counter("ultima_wire_bytes", ways)
     yield _counter("ultima_wire_value_bytes", [([name, wire], row.values) for name, wire, row in forms])
+    outcomes = [([job.name, outcome], count) for job in jobs for outcome, count in job.rounds.items()]
+    yield _counter("ultima_rounds", outcomes)
+    local = [job for job in jobs if job.rounds]
+    yield _counter("ultima_round_seconds", [([job.name], job.rounds_s) for job in local])
+    yield _gauge("ultima_computed_share", [([job.name], job.computed_share) for job in local])
     missing = [([job.name, reason], job.missing.get(reason, 0)) for job in jobs for reason in _MISSING]
     yield _counter("ultima_missing_bytes", missing)
     row = BY_NAME["ultima_op_duration_seconds"]

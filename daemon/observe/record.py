@@ -16,6 +16,7 @@ from ultima.daemon.engine.engine import NOBODY as NO_HOST
 from ultima.daemon.engine.engine import Event, Status
 from ultima.daemon.observe.durations import Histogram, Percentiles
 from ultima.daemon.observe.ring import NOBODY, Op, OpRing
+from ultima.daemon.observe.rounds import Rounds
 from ultima.daemon.observe.stats import ENDS
 from ultima.v1 import admin_pb2, records_pb2
 
@@ -85,6 +86,7 @@ class JobRecord:
         self._wall, self._monotonic = wall, monotonic
         self.life: Life | None = None
         self.ring = OpRing()
+        self.rounds = Rounds()
         self.histogram = Histogram()
         self.missing: Counter[str] = Counter()
         """Missing bytes by reason."""

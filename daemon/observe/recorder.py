@@ -18,9 +18,10 @@ from ultima.daemon.hosts.host import Host, State
 from ultima.daemon.observe.events import EventLog
 from ultima.daemon.observe.record import TROUBLES, JobRecord, Life, Minute, minute_message, op_message, word
 from ultima.daemon.observe.ring import NOBODY, Op
+from ultima.daemon.observe.rounds import checked, outcome_of, trouble
 from ultima.daemon.observe.store import LifeRow, MinuteRow
 from ultima.daemon.trainers.users import may_manage
-from ultima.v1 import admin_pb2, records_pb2
+from ultima.v1 import admin_pb2, records_pb2, rounds_pb2
 from ultima.v1.words import counted
 
 ENDED_MAX = 8  # jobs that are remembered after their end
@@ -83,6 +84,24 @@ class Recorder:
             text = f"ops of job {life.job} are complete again; {record.troubled_ops} were not, within {lasted}"
             self.events.note("ops_complete_again", text, life.job)
             record.troubled_ops = 0
+
+    def round_told(self, record: JobRecord, told: rounds_pb2.RoundRecord) -> None:
+        """Takes a round of local SGD that a rank told of; an event if a trouble begins. Raises InvalidArgument."""
+        life = record.life
+        if life is None:
+            return
+        checked(told, life.world_size)
+        began, text = record.rounds.put(told), trouble(told, life.job)
+        if began and text:
+            self.events.note(f"round_{outcome_of(told)}", text, life.job, "warning", rank=told.rank)
+
+    def rounds_of(self, name: str, uid: int) -> list[tuple[JobRecord, bool]]:
+        """The lives that a user may read of jobs with rounds of local SGD: of this name or beside it, or of all for "";
+        the newest first; and whether the life goes on."""
+        found = [row for row in self.lives("", uid) if row[0].rounds and row[0].life is not None]
+        mine = [row for row in found if row[0].life is not None and row[0].life.job == name]
+        beside = [row for row in found if row[0].life is not None and row[0].life.job.startswith(f"{name}/")]
+        return found if not name else mine or beside
 
     def host_is(self, record: JobRecord, host: Host, state: State, why: str) -> None:
         """How another host of a job looks from here now."""

@@ -100,6 +100,9 @@ class Gauges:
             contributors=record.contributors,
             deadline_s=record.deadline_ns / 1e9,
             newest=record.ring.copy(STRAGGLER_OPS),
+            rounds=dict(record.rounds.counts) if record.rounds else {},
+            rounds_s=record.rounds.took_us / 1e6,
+            computed_share=record.rounds.computed_share,
         )
 
     def _paths(self, now: HostSnapshot) -> Iterator[tuple[Path, str, PeerStats]]:

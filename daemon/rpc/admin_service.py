@@ -199,6 +199,7 @@ def job_status(job: Job, engine: HostEngine, now: HostSnapshot) -> admin_pb2.Job
         ],
         waiting_for="" if job.ready else job.waiting_for,
         view=job_view(job),
+        rounds=job.record.rounds.status(),
         world_size_asked=0 if membership else next((j.spec.world_size for j in job.joining.values()), 0),
     )
     if job.partial is not None:

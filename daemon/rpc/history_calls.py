@@ -16,7 +16,7 @@ from ultima.daemon.observe.keeper import Keeper
 from ultima.daemon.observe.lives import copied, together
 from ultima.daemon.observe.recorder import Recorder
 from ultima.daemon.trainers.users import Tokens, check_manage, may_manage
-from ultima.v1 import admin_pb2, admin_pb2_grpc, peer_pb2, records_pb2
+from ultima.v1 import admin_pb2, admin_pb2_grpc, peer_pb2, records_pb2, rounds_pb2
 
 EVENTS_MAX, EVENTS_EACH = 20_000, 500
 MINUTES_MAX = 20_000
@@ -52,6 +52,26 @@ class HistoryCalls(admin_pb2_grpc.AdminServiceServicer):
         if request.all_hosts and lives:
             await self._ask_others(answer, lives[0], request)
         return answer
+
+    @translated
+    async def GetRounds(self, request: rounds_pb2.GetRoundsRequest, context: Any) -> rounds_pb2.GetRoundsResponse:
+        """See admin.proto."""
+        uid = self._tokens.caller(context)
+        found = self._recorder.rounds_of(request.job, uid)
+        names = list(dict.fromkeys(record.life.job for record, _ in found if record.life is not None))
+        if not names:
+            kept = [record.life.job for record, _ in self._recorder.rounds_of("", uid) if record.life is not None]
+            said = f"; rounds are kept of: {', '.join(dict.fromkeys(kept))}" if kept else "; none is kept of any job"
+            raise NotFound(f"job = {request.job!r}: no rounds of local SGD of uid {uid} are kept of it here{said}")
+        if len(names) > 1:
+            raise InvalidArgument(f"job = {request.job!r}: several have rounds; name one of: {', '.join(names)}")
+        record, running = found[0]
+        rounds = record.rounds.of(request.number if request.HasField("number") else None)
+        low, high = record.rounds.numbers()
+        size = record.life.world_size if record.life is not None else 0
+        return rounds_pb2.GetRoundsResponse(
+            job=names[0], world_size=size, running=running, rounds=rounds, oldest=low, newest=high
+        )
 
     async def GetEvents(
         self, request: admin_pb2.GetEventsRequest, context: Any

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any
@@ -143,6 +144,14 @@ class TrainerService(trainer_pb2_grpc.TrainerServiceServicer):
                     yield trainer_pb2.FetchStateResponse(part=part, data=data)
         except Refused as error:
             await abort(context, error)
+
+    @translated
+    async def TellRound(self, request: trainer_pb2.TellRoundRequest, context: Any) -> trainer_pb2.TellRoundResponse:
+        """See trainer.proto."""
+        _, job, rank = self._jobs.at(request.ticket, request.session)
+        request.round.rank, request.round.told_ns = rank, time.time_ns()
+        self._jobs.recorder.round_told(job.record, request.round)
+        return trainer_pb2.TellRoundResponse()
 
     def _check_secret(self, spec: JoinSpec) -> None:
         if spec.secret and self._insecure:

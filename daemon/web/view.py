@@ -184,6 +184,7 @@ class View:
             "now": self._courses[job.incarnation].seconds[-1],
             "deadline_us": job.record.deadline_ns // 1000,
             "why": {"level": why.level, "text": why.text} if why is not None else None,
+            "rounds": _rounds(job),
             "straggler": _straggler(job, latest),
             "peers": [_peer(job, host, state, now) for host, state in job.present()],
         }
@@ -249,6 +250,27 @@ def _straggler(job: Job, latest: tuple[Host, Late] | None) -> dict[str, Any] | N
     if latest is None:
         return None
     return {"who": _name(latest[0], job.own), "share": None, "late": [latest[1].late_us, latest[1].took_us]}
+
+
+def _rounds(job: Job) -> dict[str, Any] | None:
+    """Of a job whose ops are rounds of local SGD."""
+    rounds = job.record.rounds
+    if not rounds:
+        return None
+    newest = rounds.newest()
+    return {
+        "counts": rounds.counts,
+        "computed": round(rounds.computed_share, 4),
+        "newest": {
+            "number": newest.number,
+            "outcome": newest.outcome,
+            "why": newest.why,
+            "took_us": newest.took_us,
+            "at_ms": newest.told_ns // 10**6,
+            "weight": [newest.weight, newest.members_weight],
+            "late": list(newest.late),
+        },
+    }
 
 
 def _events(found: Iterable[HostEvent]) -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@ import sys
 import typing
 import ultima.v1.partial_pb2
 import ultima.v1.records_pb2
+import ultima.v1.rounds_pb2
 import ultima.v1.types_pb2
 
 if sys.version_info >= (3, 10):
@@ -511,6 +512,7 @@ class JobStatus(google.protobuf.message.Message):
     OPTIONS_FROM_OP_SEQ_FIELD_NUMBER: builtins.int
     VIEW_FIELD_NUMBER: builtins.int
     WIRES_FIELD_NUMBER: builtins.int
+    ROUNDS_FIELD_NUMBER: builtins.int
     job: builtins.str
     generation: builtins.int
     world_size: builtins.int
@@ -584,6 +586,8 @@ class JobStatus(google.protobuf.message.Message):
     def wires(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[ultima.v1.partial_pb2.WireStatus]:
         """What quantised ops have moved since the job began here, by their form."""
 
+    @property
+    def rounds(self) -> ultima.v1.rounds_pb2.RoundsStatus: ...
     def __init__(
         self,
         *,
@@ -622,10 +626,11 @@ class JobStatus(google.protobuf.message.Message):
         options_from_op_seq: builtins.int = ...,
         view: ultima.v1.types_pb2.JobView | None = ...,
         wires: collections.abc.Iterable[ultima.v1.partial_pb2.WireStatus] | None = ...,
+        rounds: ultima.v1.rounds_pb2.RoundsStatus | None = ...,
     ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["coded", b"coded", "options", b"options", "probes", b"probes", "view", b"view"]
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["coded", b"coded", "options", b"options", "probes", b"probes", "rounds", b"rounds", "view", b"view"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["ailments", b"ailments", "bucket_bytes_max", b"bucket_bytes_max", "coded", b"coded", "controller_host", b"controller_host", "generation", b"generation", "host_index", b"host_index", "hosts", b"hosts", "included_mean", b"included_mean", "job", b"job", "lanes", b"lanes", "last_diverged_op_seq", b"last_diverged_op_seq", "late_host", b"late_host", "late_of_us", b"late_of_us", "late_us", b"late_us", "missing_bytes", b"missing_bytes", "next_op_seq", b"next_op_seq", "op_p50_us", b"op_p50_us", "op_p99_us", b"op_p99_us", "ops_complete_count", b"ops_complete_count", "ops_diverged_count", b"ops_diverged_count", "ops_failed_count", b"ops_failed_count", "ops_insufficient_count", b"ops_insufficient_count", "ops_partial_count", b"ops_partial_count", "options", b"options", "options_from_op_seq", b"options_from_op_seq", "partial_ops", b"partial_ops", "probes", b"probes", "ranks", b"ranks", "straggler_rank", b"straggler_rank", "view", b"view", "waited_p50_us", b"waited_p50_us", "waiting_for", b"waiting_for", "wires", b"wires", "world_size", b"world_size", "world_size_asked", b"world_size_asked"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["ailments", b"ailments", "bucket_bytes_max", b"bucket_bytes_max", "coded", b"coded", "controller_host", b"controller_host", "generation", b"generation", "host_index", b"host_index", "hosts", b"hosts", "included_mean", b"included_mean", "job", b"job", "lanes", b"lanes", "last_diverged_op_seq", b"last_diverged_op_seq", "late_host", b"late_host", "late_of_us", b"late_of_us", "late_us", b"late_us", "missing_bytes", b"missing_bytes", "next_op_seq", b"next_op_seq", "op_p50_us", b"op_p50_us", "op_p99_us", b"op_p99_us", "ops_complete_count", b"ops_complete_count", "ops_diverged_count", b"ops_diverged_count", "ops_failed_count", b"ops_failed_count", "ops_insufficient_count", b"ops_insufficient_count", "ops_partial_count", b"ops_partial_count", "options", b"options", "options_from_op_seq", b"options_from_op_seq", "partial_ops", b"partial_ops", "probes", b"probes", "ranks", b"ranks", "rounds", b"rounds", "straggler_rank", b"straggler_rank", "view", b"view", "waited_p50_us", b"waited_p50_us", "waiting_for", b"waiting_for", "wires", b"wires", "world_size", b"world_size", "world_size_asked", b"world_size_asked"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___JobStatus: typing_extensions.TypeAlias = JobStatus

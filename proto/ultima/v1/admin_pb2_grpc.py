@@ -5,6 +5,7 @@ import grpc
 import warnings
 
 from ultima.v1 import admin_pb2 as ultima_dot_v1_dot_admin__pb2
+from ultima.v1 import rounds_pb2 as ultima_dot_v1_dot_rounds__pb2
 
 GRPC_GENERATED_VERSION = '1.75.1'
 GRPC_VERSION = grpc.__version__
@@ -49,6 +50,11 @@ class AdminServiceStub(object):
                 '/ultima.v1.AdminService/GetReceipts',
                 request_serializer=ultima_dot_v1_dot_admin__pb2.GetReceiptsRequest.SerializeToString,
                 response_deserializer=ultima_dot_v1_dot_admin__pb2.GetReceiptsResponse.FromString,
+                _registered_method=True)
+        self.GetRounds = channel.unary_unary(
+                '/ultima.v1.AdminService/GetRounds',
+                request_serializer=ultima_dot_v1_dot_rounds__pb2.GetRoundsRequest.SerializeToString,
+                response_deserializer=ultima_dot_v1_dot_rounds__pb2.GetRoundsResponse.FromString,
                 _registered_method=True)
         self.GetOps = channel.unary_unary(
                 '/ultima.v1.AdminService/GetOps',
@@ -138,6 +144,14 @@ class AdminServiceServicer(object):
 
     def GetReceipts(self, request, context):
         """The receipt of one op, if it is among the newest of its job. NOT_FOUND when job or op are not recorded here.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetRounds(self, request, context):
+        """A round of local SGD, as each rank on this host told it. For the job's user, as GetReceipts. NOT_FOUND: it is not
+        kept here; the message names those that are. INVALID_ARGUMENT: several jobs have rounds.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -258,6 +272,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.GetReceipts,
                     request_deserializer=ultima_dot_v1_dot_admin__pb2.GetReceiptsRequest.FromString,
                     response_serializer=ultima_dot_v1_dot_admin__pb2.GetReceiptsResponse.SerializeToString,
+            ),
+            'GetRounds': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetRounds,
+                    request_deserializer=ultima_dot_v1_dot_rounds__pb2.GetRoundsRequest.FromString,
+                    response_serializer=ultima_dot_v1_dot_rounds__pb2.GetRoundsResponse.SerializeToString,
             ),
             'GetOps': grpc.unary_unary_rpc_method_handler(
                     servicer.GetOps,
@@ -401,6 +420,33 @@ class AdminService(object):
             '/ultima.v1.AdminService/GetReceipts',
             ultima_dot_v1_dot_admin__pb2.GetReceiptsRequest.SerializeToString,
             ultima_dot_v1_dot_admin__pb2.GetReceiptsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetRounds(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ultima.v1.AdminService/GetRounds',
+            ultima_dot_v1_dot_rounds__pb2.GetRoundsRequest.SerializeToString,
+            ultima_dot_v1_dot_rounds__pb2.GetRoundsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -12,6 +12,7 @@ import grpc
 import grpc.aio
 import typing
 import ultima.v1.admin_pb2
+import ultima.v1.rounds_pb2
 
 _T = typing.TypeVar("_T")
 
@@ -42,6 +43,10 @@ class AdminServiceStub:
     """
     GetReceipts: grpc.UnaryUnaryMultiCallable[ultima.v1.admin_pb2.GetReceiptsRequest, ultima.v1.admin_pb2.GetReceiptsResponse]
     """The receipt of one op, if it is among the newest of its job. NOT_FOUND when job or op are not recorded here."""
+    GetRounds: grpc.UnaryUnaryMultiCallable[ultima.v1.rounds_pb2.GetRoundsRequest, ultima.v1.rounds_pb2.GetRoundsResponse]
+    """A round of local SGD, as each rank on this host told it. For the job's user, as GetReceipts. NOT_FOUND: it is not
+    kept here; the message names those that are. INVALID_ARGUMENT: several jobs have rounds.
+    """
     GetOps: grpc.UnaryUnaryMultiCallable[ultima.v1.admin_pb2.GetOpsRequest, ultima.v1.admin_pb2.GetOpsResponse]
     """The ops of a job that are recorded here, with the receipts of those that were not complete, or slow. For the job's
     user, as GetReceipts. NOT_FOUND: nothing is recorded of such a job.
@@ -106,6 +111,10 @@ class AdminServiceAsyncStub(AdminServiceStub):
     """
     GetReceipts: grpc.aio.UnaryUnaryMultiCallable[ultima.v1.admin_pb2.GetReceiptsRequest, ultima.v1.admin_pb2.GetReceiptsResponse]  # type: ignore[assignment]
     """The receipt of one op, if it is among the newest of its job. NOT_FOUND when job or op are not recorded here."""
+    GetRounds: grpc.aio.UnaryUnaryMultiCallable[ultima.v1.rounds_pb2.GetRoundsRequest, ultima.v1.rounds_pb2.GetRoundsResponse]  # type: ignore[assignment]
+    """A round of local SGD, as each rank on this host told it. For the job's user, as GetReceipts. NOT_FOUND: it is not
+    kept here; the message names those that are. INVALID_ARGUMENT: several jobs have rounds.
+    """
     GetOps: grpc.aio.UnaryUnaryMultiCallable[ultima.v1.admin_pb2.GetOpsRequest, ultima.v1.admin_pb2.GetOpsResponse]  # type: ignore[assignment]
     """The ops of a job that are recorded here, with the receipts of those that were not complete, or slow. For the job's
     user, as GetReceipts. NOT_FOUND: nothing is recorded of such a job.
@@ -185,6 +194,16 @@ class AdminServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[ultima.v1.admin_pb2.GetReceiptsResponse, collections.abc.Awaitable[ultima.v1.admin_pb2.GetReceiptsResponse]]:
         """The receipt of one op, if it is among the newest of its job. NOT_FOUND when job or op are not recorded here."""
+
+    @abc.abstractmethod
+    def GetRounds(
+        self,
+        request: ultima.v1.rounds_pb2.GetRoundsRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[ultima.v1.rounds_pb2.GetRoundsResponse, collections.abc.Awaitable[ultima.v1.rounds_pb2.GetRoundsResponse]]:
+        """A round of local SGD, as each rank on this host told it. For the job's user, as GetReceipts. NOT_FOUND: it is not
+        kept here; the message names those that are. INVALID_ARGUMENT: several jobs have rounds.
+        """
 
     @abc.abstractmethod
     def GetOps(

@@ -14,6 +14,7 @@ import google.protobuf.internal.containers
 import google.protobuf.message
 import sys
 import typing
+import ultima.v1.rounds_pb2
 import ultima.v1.types_pb2
 
 if sys.version_info >= (3, 10):
@@ -393,3 +394,41 @@ class FetchStateResponse(google.protobuf.message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___FetchStateResponse: typing_extensions.TypeAlias = FetchStateResponse
+
+@typing.final
+class TellRoundRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SESSION_FIELD_NUMBER: builtins.int
+    TICKET_FIELD_NUMBER: builtins.int
+    ROUND_FIELD_NUMBER: builtins.int
+    session: builtins.int
+    """As in LeaveJobRequest."""
+    ticket: builtins.str
+    @property
+    def round(self) -> ultima.v1.rounds_pb2.RoundRecord:
+        """Its rank and told_ns are set by the daemon."""
+
+    def __init__(
+        self,
+        *,
+        session: builtins.int = ...,
+        ticket: builtins.str = ...,
+        round: ultima.v1.rounds_pb2.RoundRecord | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["round", b"round"]
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["round", b"round", "session", b"session", "ticket", b"ticket"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___TellRoundRequest: typing_extensions.TypeAlias = TellRoundRequest
+
+@typing.final
+class TellRoundResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+Global___TellRoundResponse: typing_extensions.TypeAlias = TellRoundResponse

@@ -56,6 +56,11 @@ class TrainerServiceStub(object):
                 request_serializer=ultima_dot_v1_dot_trainer__pb2.FetchStateRequest.SerializeToString,
                 response_deserializer=ultima_dot_v1_dot_trainer__pb2.FetchStateResponse.FromString,
                 _registered_method=True)
+        self.TellRound = channel.unary_unary(
+                '/ultima.v1.TrainerService/TellRound',
+                request_serializer=ultima_dot_v1_dot_trainer__pb2.TellRoundRequest.SerializeToString,
+                response_deserializer=ultima_dot_v1_dot_trainer__pb2.TellRoundResponse.FromString,
+                _registered_method=True)
 
 
 class TrainerServiceServicer(object):
@@ -98,6 +103,14 @@ class TrainerServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def TellRound(self, request, context):
+        """What became of a round of local SGD, for operators: nothing else depends on it. INVALID_ARGUMENT: a field is outside
+        its range. NOT_FOUND: there is no such session.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TrainerServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -120,6 +133,11 @@ def add_TrainerServiceServicer_to_server(servicer, server):
                     servicer.FetchState,
                     request_deserializer=ultima_dot_v1_dot_trainer__pb2.FetchStateRequest.FromString,
                     response_serializer=ultima_dot_v1_dot_trainer__pb2.FetchStateResponse.SerializeToString,
+            ),
+            'TellRound': grpc.unary_unary_rpc_method_handler(
+                    servicer.TellRound,
+                    request_deserializer=ultima_dot_v1_dot_trainer__pb2.TellRoundRequest.FromString,
+                    response_serializer=ultima_dot_v1_dot_trainer__pb2.TellRoundResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -231,6 +249,33 @@ class TrainerService(object):
             '/ultima.v1.TrainerService/FetchState',
             ultima_dot_v1_dot_trainer__pb2.FetchStateRequest.SerializeToString,
             ultima_dot_v1_dot_trainer__pb2.FetchStateResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TellRound(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ultima.v1.TrainerService/TellRound',
+            ultima_dot_v1_dot_trainer__pb2.TellRoundRequest.SerializeToString,
+            ultima_dot_v1_dot_trainer__pb2.TellRoundResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -49,6 +49,10 @@ class TrainerServiceStub:
     """
     FetchState: grpc.UnaryStreamMultiCallable[ultima.v1.trainer_pb2.FetchStateRequest, ultima.v1.trainer_pb2.FetchStateResponse]
     """Parts of the state of another rank, as its daemon gives them. NOT_FOUND, UNAVAILABLE: it does not, or not any more."""
+    TellRound: grpc.UnaryUnaryMultiCallable[ultima.v1.trainer_pb2.TellRoundRequest, ultima.v1.trainer_pb2.TellRoundResponse]
+    """What became of a round of local SGD, for operators: nothing else depends on it. INVALID_ARGUMENT: a field is outside
+    its range. NOT_FOUND: there is no such session.
+    """
 
 @typing.type_check_only
 class TrainerServiceAsyncStub(TrainerServiceStub):
@@ -73,6 +77,10 @@ class TrainerServiceAsyncStub(TrainerServiceStub):
     """
     FetchState: grpc.aio.UnaryStreamMultiCallable[ultima.v1.trainer_pb2.FetchStateRequest, ultima.v1.trainer_pb2.FetchStateResponse]  # type: ignore[assignment]
     """Parts of the state of another rank, as its daemon gives them. NOT_FOUND, UNAVAILABLE: it does not, or not any more."""
+    TellRound: grpc.aio.UnaryUnaryMultiCallable[ultima.v1.trainer_pb2.TellRoundRequest, ultima.v1.trainer_pb2.TellRoundResponse]  # type: ignore[assignment]
+    """What became of a round of local SGD, for operators: nothing else depends on it. INVALID_ARGUMENT: a field is outside
+    its range. NOT_FOUND: there is no such session.
+    """
 
 class TrainerServiceServicer(metaclass=abc.ABCMeta):
     """For trainers, on the daemon's Unix socket only."""
@@ -118,5 +126,15 @@ class TrainerServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[ultima.v1.trainer_pb2.FetchStateResponse], collections.abc.AsyncIterator[ultima.v1.trainer_pb2.FetchStateResponse]]:
         """Parts of the state of another rank, as its daemon gives them. NOT_FOUND, UNAVAILABLE: it does not, or not any more."""
+
+    @abc.abstractmethod
+    def TellRound(
+        self,
+        request: ultima.v1.trainer_pb2.TellRoundRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[ultima.v1.trainer_pb2.TellRoundResponse, collections.abc.Awaitable[ultima.v1.trainer_pb2.TellRoundResponse]]:
+        """What became of a round of local SGD, for operators: nothing else depends on it. INVALID_ARGUMENT: a field is outside
+        its range. NOT_FOUND: there is no such session.
+        """
 
 def add_TrainerServiceServicer_to_server(servicer: TrainerServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

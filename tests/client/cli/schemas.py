@@ -32,8 +32,9 @@ UNITS = (
 )
 # May be null, whether or not a test has seen that: what is not known, or not measured.
 NULLABLE = {
-    *("straggler_rank", "took_s", "torch", "version", "rtt_min_s", "rtt_median_s", "rtt_max_s", "clock_ahead_s"),
-    *("clock_error_s", "datagrams_there", "datagrams_here", "packet_bytes", "receipt", "rank", "for_s", "written"),
+    *("rounds", "straggler_rank", "took_s", "torch", "version", "rtt_min_s", "rtt_median_s", "rtt_max_s"),
+    *("clock_ahead_s", "clock_error_s", "datagrams_there", "datagrams_here", "packet_bytes", "receipt", "rank"),
+    *("for_s", "written"),
     *("receipts", "network", "t_b_s", "deadline_s", "first_s", "last_s", "opened_s", "accuracy_mean"),
 }
 _seen: dict[str, list[Any]] = defaultdict(list)

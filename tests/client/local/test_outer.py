@@ -248,6 +248,13 @@ def test_options__refused_by_name(options: dict[str, Any], field: str) -> None:
         outers(Net(4), SIZE, **options)
 
 
+def test_elastic_job__is_refused_with_what_to_do() -> None:
+    from ultima.api.job import ElasticJob
+
+    with pytest.raises(ultima.Unsupported, match=r"fixed number of ranks.*Open the job without world='elastic'"):
+        ultima.Outer(ElasticJob.__new__(ElasticJob), {"w": np.zeros(4, np.float32)})
+
+
 @pytest.mark.parametrize("wire", ["float32", "int16", "int8", "int4"])
 def test_vector__says_who_is_in_which_range(wire: str) -> None:
     random = np.random.default_rng(3)

@@ -33,6 +33,9 @@ def some_facts(jobs: int = 2, peers: int = 3, **changed: Any) -> Facts:
         contributors=peers,
         deadline_s=1.5,
         newest=ring.copy(STRAGGLER_OPS),
+        rounds={"stepped": 9, "missed": 2, "void": 1, "state": 3, "failed": 4},
+        rounds_s=6.5,
+        computed_share=0.75,
     )
     values = dict(
         version="1.2.3",

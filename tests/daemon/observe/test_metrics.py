@@ -44,7 +44,9 @@ def test_render__stays_within_its_series_and_never_crosses_jobs_and_peers(peers:
     assert len(text) < 150_000
     assert not [name for name, labels in found if {"ultima_job", "peer"} <= {label for label, _ in labels}]
     names = {label for _, labels in found for label, _ in labels}
-    assert names <= set("ultima_job status direction wire reason peer lane kind le version wire_version simd".split())
+    assert names <= set(
+        "ultima_job status outcome direction wire reason peer lane kind le version wire_version simd".split()
+    )
 
 
 def test_render__shows_each_metric_with_the_labels_that_its_row_says() -> None:
@@ -75,6 +77,8 @@ def test_render__values() -> None:
     assert found["ultima_wire_bytes_total", (("direction", "received"), job, ("wire", "int4/int8"))] == 42
     assert found["ultima_wire_bytes_total", (("direction", "sent"), job, ("wire", "int8"))] == 31
     assert found["ultima_wire_value_bytes_total", (job, ("wire", "int8"))] == 128
+    assert found["ultima_rounds_total", (("outcome", "missed"), job)] == 2
+    assert (found["ultima_round_seconds_total", (job,)], found["ultima_computed_share", (job,)]) == (6.5, 0.75)
     assert found["ultima_culprit_total", (("peer", "10.0.0.2"), ("reason", "gone"))] == 2
     assert found["ultima_straggler_score", (("peer", "10.0.0.2"),)] == pytest.approx(64 / 256)
     assert found["ultima_kernel_drops_total", (("lane", "3"),)] == 4

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the vector of a round travels: in memory that the daemon shares, as it is or in few bits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ultima.api.handle import Handle
+from ultima.api.job import Job
+from ultima.base.durations import Duration
+from ultima.base.errors import (
+    DaemonLost,
+    DaemonUnavailable,
+    DeadlineExceeded,
+    JoinTimeout,
+    RanksGone,
+    ResourceExhausted,
+)
+from ultima.local.rules import Floats
+from ultima.local.vector import Bools, Vector
+
+ABSENT = (DeadlineExceeded, RanksGone, DaemonLost, DaemonUnavailable, JoinTimeout)
+"""What an op raises of which other ranks may have a result."""
+
+
+class Carrier:
+    """The vector of one rank, and what rounding took of what it gave, by fragment."""
+
+    def __init__(
+        self, job: Job, vectors: Vector, wire: str, feedback: bool, fragments: int, deadline: Duration | None
+    ) -> None:
+        self._job, self._vectors, self._wire, self._deadline = job, vectors, wire, deadline
+        self.residuals: list[Floats] | None = None
+        """None where nothing is kept."""
+        if feedback:
+            self.residuals = [np.zeros(vectors.count, np.float32) for _ in range(fragments)]
+        self.vector = self._left = np.empty(0, np.float32)
+        self._fed = False
+
+    def prepare(self) -> None:
+        """Memory that the daemon shares: anew, after it was lost."""
+        if self.vector.size and self._job.holds(self.vector.ctypes.data, self.vector.nbytes):
+            return
+        count = self._vectors.count
+        self.vector = self._left = np.empty(0, np.float32)
+        try:
+            self.vector = self._job.empty(count)
+            if self.residuals is not None:
+                self._left = self._job.empty(count)
+        except (ResourceExhausted, *ABSENT):
+            self.vector, self._left = np.empty(count, np.float32), np.empty(count, np.float32)
+
+    def start(self, fragment: int, gives: bool) -> Handle:
+        """Starts the op that sums the vectors. gives: this rank's progress in the fragment is in it. Raises as
+        `Job.allreduce_async`."""
+        quant: dict[str, Any] = {}
+        if self._wire != "float32":
+            quant = {"wire": self._wire, "answer": "int8" if self._wire == "int4" else None}
+            self._fed = self.residuals is not None and self._job.holds(self._left.ctypes.data, self._left.nbytes)
+            if self.residuals is not None and self._fed:
+                self._left[:] = self.residuals[fragment] if gives else 0
+                quant["feedback"] = self._left
+        return self._job.allreduce_async(
+            self.vector, "sum", agree=True, mode="bounded", deadline=self._deadline, **quant
+        )
+
+    def settle(self, fragment: int, mine: Bools) -> None:
+        """Keeps what rounding took; in ranges that are not `mine` what it had taken before."""
+        if self.residuals is None or not self._fed:  # without room for it, rounding was at random and left nothing
+            return
+        self._vectors.take_back(self._left, self.residuals[fragment], ~mine)
+        self._vectors.keep_marks_out(self._left)
+        self.residuals[fragment][:] = self._left
