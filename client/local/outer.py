@@ -29,6 +29,7 @@ from ultima.base.warning import warn
 from ultima.local.account import OuterSummary, Round, round_of
 from ultima.local.beginning import adopt_first, agree_on_layout
 from ultima.local.carrier import ABSENT, Carrier
+from ultima.local.marks import of_piece, of_round
 from ultima.local.moves import Moves
 from ultima.local.rules import Floats, Nesterov
 from ultima.local.settings import (
@@ -344,10 +345,14 @@ class Outer:
         digest = 0 if turns.listens or turns.mend else self._digest(turns.fragment)
         head = turns.head(weight, data is not None and (not turns.mend or turns.root), digest, self.layout.hash)
         vector = self._carrier.vector
-        vectors.clear(vector, self.job.rank, head)
+        if self.wire == "float32":
+            vectors.clear(vector, self.job.rank, head)
+            marks = None
+        else:
+            data, marks, size = self._sized(data if head.gave else None, np.float32(1 if turns.mend else weight))
+            vectors.clear(vector, self.job.rank, head, size)
         if data is not None and head.gave:
-            vectors.give(vector, self.job.rank, data if turns.mend else data * np.float32(weight))
-        self._sent_at = self._summary.steps
+            vectors.give(vector, self.job.rank, data if turns.mend else data * np.float32(weight), marks)
         self._called = time.monotonic()
         try:
             self._handle = self._carrier.start(turns.fragment, not turns.mend and head.gave)
@@ -378,6 +383,21 @@ class Outer:
             return None
         self._sent = local
         return np.asarray(self._theta[low:high] - local)
+
+    def _sized(self, data: Floats | None, weight: np.float32) -> tuple[Floats | None, Floats, float]:
+        """What is given of the data in few bits, how large marks are, and the head: see marks.py. What a round does not
+        take of the data stays in the parameters."""
+        vectors, turns = self._vectors, self._turns
+        low, high = self.layout.bounds(turns.fragment)
+        theta, momentum = self._theta[low:high], self._momentum[low:high]
+        members = turns.members_weight()
+        sizes = of_round(vectors, self.wire, theta, momentum, self._rule.momentum, members, turns.listens)
+        if data is None or turns.mend:
+            return data, sizes.marks if data is None else of_piece(vectors, data, sizes.head).marks, sizes.head
+        given = vectors.bounded(data, sizes.near / weight, sizes.far / float(weight))
+        assert self._sent is not None
+        np.copyto(self._sent, theta - given, where=given != data)
+        return given, sizes.marks, sizes.head
 
     def _piece_to_give(self) -> Floats:
         """What the passes before left of the piece of the state."""
@@ -435,6 +455,7 @@ class Outer:
         plain = max(0, min(high, self.layout.plain_from) - low)
         self._rule.step(theta[:plain], self._momentum[low:high][:plain], delta[:plain])
         np.subtract(theta[plain:], delta[plain:], out=theta[plain:])
+        self._momentum[low:high][plain:] = delta[plain:]  # the rule has none there; see marks.py
         np.add(theta, np.float32(0), out=theta)  # no negative zero: it would not survive a sum
         self._move(low, before, mine)
         self._tokens_since = 0.0 if mine.all() else self._tokens_since

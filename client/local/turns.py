@@ -158,7 +158,7 @@ class Turns:
         right = next(heads[rank].digest for rank in here if parts[heads[rank].digest] == best)
         return Verdict(
             ROUND,
-            divisor=self._members_weight(),
+            divisor=self.members_weight(),
             weight=sum(heads[rank].weight for rank in gave),
             differ=tuple(rank for rank in here if heads[rank].digest != right),
         )
@@ -202,9 +202,9 @@ class Turns:
         """A rank that took the state does not know what absent ranks told before: so nobody does any more."""
         self.weights = [heads[rank].weight if rank in heads else float("nan") for rank in range(self.ranks)]
 
-    def _members_weight(self) -> float:
-        """The weight of all members; one that never told its own counts as the mean of the others."""
-        known = [weight for weight in self.weights if not np.isnan(weight)]
+    def members_weight(self) -> float:
+        """The weight of all members; one that never told its own counts as the mean of the others, or as 1."""
+        known = [weight for weight in self.weights if not np.isnan(weight)] or [1.0]
         return sum(known) / len(known) * self.ranks if len(known) < self.ranks else sum(known)
 
     @staticmethod

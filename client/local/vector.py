@@ -4,12 +4,13 @@
     head of each rank | marks, data of range 0 | marks, data of range 1 | ... | marks
 
 A receipt tells whether a rank is in all of a sum or in some of it, and not in which part. So each range of the data
-stands between two groups of marks, in which each rank that gives has an element of its own: it gives 1 there, and the
-others 0. A range is shorter than a packet's values. So a packet of this rank that did not come takes at least one mark
-with it, unless it is the short last one of an owner's part; a range counts as this rank's if both marks around it do.
+stands between two groups of marks, in which each rank that gives has an element of its own: it gives a mark there, and
+the others 0. A range is shorter than a packet's values. So a packet of this rank that did not come takes at least one
+mark with it, unless it is the short last one of an owner's part; a range counts as this rank's if both marks around it
+do.
 
-Where values travel in few bits, an element is rounded by the largest of its block. There the marks have a block of
-zeros at either side, so that no block holds marks and data.
+Where values travel in few bits, an element is rounded by the largest of its block, and a zero stays a zero. How large
+marks are there, and what may stand beside them, says marks.py.
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ from numpy.typing import NDArray
 from ultima.local.rules import Floats
 
 Bools = NDArray[np.bool_]
-# By form: elements from the marks of one range to those of the next, and zeros at either side of marks. A packet of an
-# MTU of 1280 bytes holds some 300 values of four bytes, 600 of two, 1,200 of one and 2,340 of a half (docs/quantised).
-_STRIDES = {"float32": (288, 0), "int16": (576, 64), "int8": (1152, 64), "int4": (2304, 32)}
-HEAD = 192  # elements of a rank's head: three blocks, or six
+# By form: elements from the marks of one range to those of the next. A packet of an MTU of 1280 bytes holds some 300
+# values of four bytes, 600 of two, 1,200 of one and 2,340 of a half (docs/quantised).
+_STRIDES = {"float32": 288, "int16": 576, "int8": 1152, "int4": 2304}
+BLOCK = 64  # elements that share a scale, at most
+HEAD = 256  # elements of a rank's head: no block of the form holds bits of two heads, or of one and of marks
 _BITS = (("listens", 1), ("gave", 1), ("mend", 16), ("fragment", 16), ("turn", 32), ("weight", 32), ("digest", 32),
          ("layout", 24))  # fmt: skip
 _TEXT_BITS = sum(bits for _, bits in _BITS)
@@ -70,7 +72,8 @@ class Head:
 
 def head_of(elements: Floats) -> Head | None:
     """What `Head.bits` became on its way; None if the rank is not in it, or a part of it did not come."""
-    text = "".join("1" if value > 0.5 else "0" for value in elements[: 1 + _TEXT_BITS + _CHECK_BITS].tolist())
+    # A zero stays a zero, in whatever form.
+    text = "".join("1" if value > 0 else "0" for value in elements[: 1 + _TEXT_BITS + _CHECK_BITS].tolist())
     number, check = int(text[1 : 1 + _TEXT_BITS], 2), int(text[1 + _TEXT_BITS :], 2)
     if text[0] == "0" or zlib.crc32(number.to_bytes(-(-_TEXT_BITS // 8), "big")) != check:
         return None
@@ -86,35 +89,48 @@ class Vector:
     """Where everything lies in the vector, for `size` elements of data among `ranks` ranks, in a form."""
 
     def __init__(self, size: int, ranks: int, wire: str) -> None:
-        stride, self._pad = _STRIDES[wire]
         self.ranks = ranks
-        self._marks = 2 * self._pad + ranks
-        self.range = max(64, stride - self._marks)
+        self._begin = ranks * HEAD
+        self.range = max(64, _STRIDES[wire] - ranks)
         """Elements of data in a range."""
+        self.near = min(2 * (BLOCK - 1), self.range) if wire != "float32" else 0
+        """Elements at either side of a group of marks that may share a block with it in the result, or in a
+        contribution with one that does."""
         self.ranges = max(1, -(-size // self.range))
-        self._row = self._marks + self.range
-        self.count = ranks * HEAD + self.ranges * self._row + self._marks
+        self._row = ranks + self.range
+        self.count = self._begin + self.ranges * self._row + ranks
         """Elements of the vector."""
 
-    def clear(self, vector: Floats, rank: int, head: Head) -> None:
-        """Makes it that of a rank that gives no data."""
+    def clear(self, vector: Floats, rank: int, head: Head, size: float = 1.0) -> None:
+        """Makes it that of a rank that gives no data; size: of a bit that is 1."""
         vector[:] = 0
-        vector[rank * HEAD : (rank + 1) * HEAD] = head.bits()
+        vector[rank * HEAD : (rank + 1) * HEAD] = head.bits() * np.float32(size)
 
-    def give(self, vector: Floats, rank: int, data: Floats) -> None:
-        """Puts data in, at most as much as there is room for, and this rank's marks."""
+    def bounded(self, data: Floats, bounds: Floats, most: float) -> Floats:
+        """A copy of the data in which no element near the k-th group of marks exceeds the k-th of the bounds, and none
+        at all `most`."""
+        rows = np.zeros(self.ranges * self.range, np.float32)
+        np.clip(data, -np.float32(most), np.float32(most), out=rows[: data.size])
+        body = rows.reshape(self.ranges, self.range)
+        for part, bound in ((body[:, : self.near], bounds[:-1]), (body[:, self.range - self.near :], bounds[1:])):
+            np.clip(part, -bound[:, None], bound[:, None], out=part)
+        return rows[: data.size]
+
+    def give(self, vector: Floats, rank: int, data: Floats, marks: Floats | None = None) -> None:
+        """Puts data in, at most as much as there is room for, and this rank's marks: above 0, 1 each for None."""
         body = self._body(vector)
         whole = data.size // self.range
-        body[:whole, self._marks :] = data[: whole * self.range].reshape(whole, self.range)
+        body[:whole, self.ranks :] = data[: whole * self.range].reshape(whole, self.range)
         if whole < self.ranges:
             rest = data[whole * self.range :]
-            body[whole, self._marks : self._marks + rest.size] = rest
-        body[:, self._pad + rank] = 1
-        vector[vector.size - self._marks + self._pad + rank] = 1
+            body[whole, self.ranks : self.ranks + rest.size] = rest
+        marks = np.ones(self.ranges + 1, np.float32) if marks is None else marks
+        body[:, rank] = marks[:-1]
+        vector[vector.size - self.ranks + rank] = marks[-1]
 
     def data(self, vector: Floats, size: int) -> Floats:
         """A copy of the first `size` elements of the data."""
-        return np.ascontiguousarray(self._body(vector)[:, self._marks :]).reshape(-1)[:size]
+        return np.ascontiguousarray(self._body(vector)[:, self.ranks :]).reshape(-1)[:size]
 
     def heads(self, vector: Floats) -> dict[int, Head]:
         """By rank, of those that are in the sum."""
@@ -123,25 +139,27 @@ class Vector:
 
     def holds(self, vector: Floats) -> Bools:
         """For each range and each rank, whether the rank is in the sum."""
-        last = vector[vector.size - self._marks :][None, self._pad : self._pad + self.ranks]
-        marks = np.concatenate([self._body(vector)[:, self._pad : self._pad + self.ranks], last]) > 0.5
+        marks = self._came(vector)
         return np.asarray(marks[:-1] & marks[1:])
 
     def touches(self, vector: Floats) -> Bools:
         """For each rank, whether any mark of it came."""
-        last = vector[vector.size - self._marks :][self._pad : self._pad + self.ranks] > 0.5
-        return np.asarray((self._body(vector)[:, self._pad : self._pad + self.ranks] > 0.5).any(axis=0) | last)
+        return np.asarray(self._came(vector).any(axis=0))
 
     def keep_marks_out(self, residual: Floats) -> None:
         """Zeroes what is not data, in what rounding took."""
-        residual[: self.ranks * HEAD] = 0
-        residual[residual.size - self._marks :] = 0
-        self._body(residual)[:, : self._marks] = 0
+        residual[: self._begin] = 0
+        residual[residual.size - self.ranks :] = 0
+        self._body(residual)[:, : self.ranks] = 0
 
     def take_back(self, residual: Floats, before: Floats, lacking: Bools) -> None:
         """Restores what rounding took in the ranges that are `lacking`: what was sent there reached nobody."""
         self._body(residual)[lacking] = self._body(before)[lacking]
 
+    def _came(self, vector: Floats) -> Bools:
+        """For each group of marks and each rank, whether its mark is in the sum."""
+        last = vector[vector.size - self.ranks :][None]
+        return np.asarray(np.concatenate([self._body(vector)[:, : self.ranks], last]) > 0)
+
     def _body(self, vector: Floats) -> Floats:
-        begin = self.ranks * HEAD
-        return vector[begin : begin + self.ranges * self._row].reshape(self.ranges, self._row)
+        return vector[self._begin : self._begin + self.ranges * self._row].reshape(self.ranges, self._row)

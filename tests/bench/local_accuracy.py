@@ -42,11 +42,13 @@ class Way:
     name: str
     lost: str = "nothing"
     then: str = "rebased, members"
+    wire: str = "float32"
 
 
 WAYS = (
     Way("DDP"),
     Way("DiLoCo"),
+    Way("DiLoCo, int8", wire="int8"),
     *(Way(f"30 % miss: {then}", "all", then) for then in ("rebased, members", "rebased, contributors", "dropped")),
     *(Way(f"30 % in part: {then}", "part", then) for then in ("rebased, members", "dropped")),
 )
@@ -93,9 +95,12 @@ def train(way: Way, images: data.Images, seed: int, steps: int) -> float:
     for model in models:
         model.load_state_dict(first.state_dict())
     inner = [torch.optim.AdamW(model.parameters(), lr=RATE) for model in models]
-    outers, net = [], Net(RANKS)
+    outers, net = [], Net(RANKS, wire="" if way.wire == "float32" else way.wire)
     if way.name != "DDP":
-        outers = [Variant(job, Tensors(model), EVERY, delay=1) for job, model in zip(net.jobs(), models, strict=True)]
+        outers = [
+            Variant(job, Tensors(model), EVERY, delay=1, wire=way.wire)
+            for job, model in zip(net.jobs(), models, strict=True)
+        ]
     for outer in outers:
         outer.then = way.then
     for op in range(steps // EVERY + 1):
@@ -129,13 +134,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--only", default="", help="the ways whose name begins so")
     parser.add_argument("--data", choices=("auto", "fashion-mnist", "digits"), default="auto")
     options = parser.parse_args()
     torch.set_num_threads(1)
     images = data.load(options.data)
     print(f"{images.source}; {options.steps} steps of {RANKS} x {BATCH} images, H = {EVERY}, AdamW {RATE}", flush=True)
     started = time.monotonic()
-    for way in WAYS:
+    for way in (each for each in WAYS if each.name.startswith(options.only)):
         found = [100 * train(way, images, seed, options.steps) for seed in range(options.seeds)]
         each = " / ".join(f"{value:.1f}" for value in found)
         print(f"{way.name:38} {each}   mean {statistics.mean(found):.1f}", flush=True)

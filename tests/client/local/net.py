@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 
 import ultima
 from ultima.base.receipt import Status
+from ultima.quant import Draws, rounded
 
 
 @dataclass
@@ -25,6 +27,9 @@ class Net:
     """By op: ranks that get no result, though the others do."""
     given: dict[int, dict[int, Any]] = field(default_factory=dict)
     results: dict[int, Any] = field(default_factory=dict)
+    wire: str = ""
+    """A form of few bits in which vectors and results travel, by the daemon's own kernels."""
+    payload: int = 1440
     rung: dict[int, Any] = field(default_factory=dict)
     """By rank, what it left with the bell."""
 
@@ -35,13 +40,28 @@ class Net:
         if op not in self.results:
             total = np.zeros_like(next(iter(self.given[op].values())))
             for rank, vector in sorted(self.given[op].items()):
-                came = vector.copy()
+                came = self._arrives(op, rank, vector)
                 for who, where in self.lost.get(op, ()):
                     if who == rank:
                         came[where] = 0
                 total += came
-            self.results[op] = total
+            self.results[op] = self._arrives(op, None, total)
         return self.results[op]
+
+    def _arrives(self, op: int, rank: int | None, vector: Any) -> Any:
+        """What becomes of a contribution, or of the sum for None, on its way: each rank sums one chunk."""
+        if not self.wire:
+            return vector.copy()
+        answer = rank is None
+        wire = "int8" if answer and self.wire == "int4" else self.wire
+        cuts = [vector.size * chunk // self.ranks for chunk in range(self.ranks + 1)]
+        parts = [
+            rounded(
+                vector[low:high], wire, Draws(op, chunk if answer else rank or 0, chunk, answer), payload=self.payload
+            )
+            for chunk, (low, high) in enumerate(pairwise(cuts))
+        ]
+        return np.concatenate(parts)
 
 
 @dataclass
