@@ -119,7 +119,7 @@ class OuterSummary:
     discarded_tokens: float = 0.0
     """Of steps whose outcome was not finite: the fragment was set back to the outer model."""
     received_bytes: int = 0
-    """Payload of results and of what others gave, as far as it came over the network; see `Receipt.bytes_used`."""
+    """Payload of results and of what others gave, as far as it came over the network."""
     waited_s: float = 0.0
     """The time that `step` stood still for results."""
     spent_s: float = 0.0
@@ -135,7 +135,7 @@ class OuterSummary:
             self.late += rank in told.late
             self.partly += 0 < told.ranges_missed < told.ranges
         if told.receipt is not None:
-            self.received_bytes += told.receipt.bytes_used
+            self.received_bytes += received_of(told.receipt)
         self.empty += told.outcome == "void"
         self.learned += told.learned
 
@@ -153,6 +153,11 @@ class OuterSummary:
         told += [(self.empty, "void"), (self.failed, "failed")]
         text += "".join(f", {count} {what}" for count, what in told if count)
         return text + (f" (the newest: {self.failure})" if self.failure else "")
+
+
+def received_of(receipt: Receipt) -> int:
+    """Bytes of payload that came; of a sparse op those of its packets, and not of the zeros that they stand for."""
+    return receipt.wire_received or receipt.bytes_used
 
 
 def round_of(

@@ -52,6 +52,10 @@ class Carrier:
         except (ResourceExhausted, *ABSENT):
             self.vector, self._left = np.empty(count, np.float32), np.empty(count, np.float32)
 
+    def weighted(self, fragment: int, data: Floats, weight: np.float32) -> Floats:
+        """What is given of a round's data, times the weight."""
+        return data * weight
+
     def start(self, fragment: int, gives: bool) -> Handle:
         """Starts the op that sums the vectors. gives: this rank's progress in the fragment is in it. Raises as
         `Job.allreduce_async`."""

@@ -46,8 +46,8 @@ def of_round(
     """In a round. theta, momentum: of its fragment. weight: of all members.
 
     An element beside a mark is bounded such that the mark is at least one and a half steps of the form above 0, in the
-    contribution and in the sum over all ranks, wherever blocks begin in either. Where nothing is known, as of a model of zeros
-    before its first round, nothing is given there.
+    contribution and in the sum over all ranks, wherever blocks begin in either. Where nothing is known, as of a model
+    of zeros before its first round, nothing is given there.
     """
     moved = _around(vectors, momentum) * np.float32(max(1 - mu, _MU_SHARE_MIN) * weight)
     still = _around(vectors, theta) * np.float32(_THETA_SHARE * weight / vectors.ranks)

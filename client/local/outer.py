@@ -28,7 +28,7 @@ from ultima.base.receipt import Receipt, Status
 from ultima.base.warning import warn
 from ultima.local.account import OuterSummary, Round, round_of
 from ultima.local.beginning import adopt_first, agree_on_layout
-from ultima.local.carrier import ABSENT, Carrier
+from ultima.local.carrier import ABSENT
 from ultima.local.marks import of_piece, of_round
 from ultima.local.moves import Moves
 from ultima.local.rules import Floats, Nesterov
@@ -38,15 +38,17 @@ from ultima.local.settings import (
     check_grace,
     check_job,
     check_schedule,
+    check_sparse,
     check_words,
     quorum_of,
     weight_of,
 )
 from ultima.local.state import STATE_VERSION, check_state, digest_of
 from ultima.local.telling import tell
+from ultima.local.top import carrier_of
 from ultima.local.turns import MEND, ROUND, THETA, Turns, Verdict
 from ultima.local.values import Arrays, Layout, Values
-from ultima.local.vector import Bools, Vector
+from ultima.local.vector import FEW_BITS, Bools, Vector
 from ultima.local.window import AUTO_SHARE, Window
 from ultima.settings.options import Options
 
@@ -73,7 +75,8 @@ class Outer:
     own, every / fragments steps apart. delay: steps after which a result is taken; 0 waits for it.
     outer: the outer rule. alpha: the share of the steps made meanwhile that is given up, 0 to 1.
     wire: "float32", or in few bits: "int16", "int8", "int4". feedback: whether what rounding took is sent with the next
-    round; None for int4 alone.
+    round; None for int4 alone. sparse: the share of the elements that a rank gives, the largest of each 4,096, above 0
+    to 1 (SparseLoCo: 1/64); then `feedback` is how much of the others it keeps for the next round, 0.95 for None.
     quorum: ranks that a round needs, a number or "majority" or "all".
     grace: how long a round waits for the other ranks once `quorum` of them have given: a duration, or "auto" for a
     quarter of the time between rounds. A rank gives at its next step then, with what it did so far. If that comes too
@@ -97,7 +100,8 @@ class Outer:
         outer: Nesterov | None = None,
         alpha: float = 0.0,
         wire: str = "float32",
-        feedback: bool | None = None,
+        feedback: bool | float | None = None,
+        sparse: float | None = None,
         quorum: int | str = 1,
         grace: Duration | None = None,
         weight: float | str = "equal",
@@ -107,13 +111,16 @@ class Outer:
         check_job(job)
         check_schedule(every, fragments, delay, alpha)
         check_words(wire, weight, nonfinite)
+        check_sparse(sparse, wire, feedback)
         grace_s, needed = check_grace(grace), quorum_of(quorum, job.world_size)
         self._rule = outer or Nesterov()
+        wire = "topk" if sparse is not None else wire
         self.every, self.delay, self.alpha, self.wire = every, delay, alpha, wire
         self._values: Values = Arrays(arrays) if isinstance(arrays, Mapping) else arrays
         self._weight, self._nonfinite = weight, nonfinite
         settings = {"every": every, "outer": self._rule.as_dict(), "wire": wire, "quorum": needed, "grace": grace_s,
                     "weight": weight if isinstance(weight, str) else "a number"}  # fmt: skip
+        settings |= {} if sparse is None else {"sparse": sparse}
         self.layout = Layout(self._values.entries, fragments, settings)
         self._vectors = Vector(int(self.layout.longest), job.world_size, wire)
         nbytes = 4 * self._vectors.count
@@ -133,8 +140,7 @@ class Outer:
             raise
         self._values.write(0, self._theta)
         self._moves = Moves(self._values, self._vectors.range, alpha)
-        keeps = wire == "int4" if feedback is None else feedback
-        self._carrier = Carrier(self.job, self._vectors, wire, keeps, fragments, deadline)
+        self._carrier = carrier_of(self.job, self._vectors, wire, sparse, feedback, self.layout, deadline)
         self._standing_in = False
         self._state: dict[tuple[int, int], Floats] = {}
         self._piece = np.zeros(int(self.layout.longest), np.float32)
@@ -345,14 +351,15 @@ class Outer:
         digest = 0 if turns.listens or turns.mend else self._digest(turns.fragment)
         head = turns.head(weight, data is not None and (not turns.mend or turns.root), digest, self.layout.hash)
         vector = self._carrier.vector
-        if self.wire == "float32":
+        if self.wire not in FEW_BITS:
             vectors.clear(vector, self.job.rank, head)
             marks = None
         else:
             data, marks, size = self._sized(data if head.gave else None, np.float32(1 if turns.mend else weight))
             vectors.clear(vector, self.job.rank, head, size)
         if data is not None and head.gave:
-            vectors.give(vector, self.job.rank, data if turns.mend else data * np.float32(weight), marks)
+            given = data if turns.mend else self._carrier.weighted(turns.fragment, data, np.float32(weight))
+            vectors.give(vector, self.job.rank, given, marks)
         self._called = time.monotonic()
         try:
             self._handle = self._carrier.start(turns.fragment, not turns.mend and head.gave)

@@ -9,12 +9,14 @@ from ultima.api.job import ElasticJob, Job
 from ultima.base.checks import check_number, check_whole, check_whole_between
 from ultima.base.durations import Duration, duration_s
 from ultima.base.errors import InvalidArgument, Unsupported
+from ultima.sparse.select import check_ratio
 
 WEIGHTS = ("equal", "tokens")
 NONFINITE = ("reset", "raise")
 AUTO = "auto"
-# Passes that carry a float32 value as it is: each leaves at most a 2^15th, 2^7th or 2^3rd of what came to it.
-PASSES = {"float32": 1, "int16": 3, "int8": 5, "int4": 10}
+# Passes that carry a float32 value as it is: each leaves at most a 2^15th, 2^7th, 2^3rd or 2^8th of what came to it.
+PASSES = {"float32": 1, "int16": 3, "int8": 5, "int4": 10, "topk": 3}
+WIRES = ("float32", "int16", "int8", "int4")
 
 
 def check_schedule(every: int, fragments: int, delay: int, alpha: float) -> None:
@@ -38,12 +40,25 @@ def check_job(job: Job) -> None:
 
 def check_words(wire: str, weight: float | str, nonfinite: str) -> None:
     """Raises InvalidArgument."""
-    if wire not in PASSES:
-        raise InvalidArgument("wire", wire, "one of " + ", ".join(PASSES))
+    if wire not in WIRES:
+        raise InvalidArgument("wire", wire, "one of " + ", ".join(WIRES))
     if nonfinite not in NONFINITE:
         raise InvalidArgument("nonfinite", nonfinite, "one of " + ", ".join(NONFINITE))
     if (isinstance(weight, str) and weight not in WEIGHTS) or (not isinstance(weight, str) and not weight > 0):
         raise InvalidArgument("weight", weight, "one of " + ", ".join(WEIGHTS) + ", or a number above 0")
+
+
+def check_sparse(sparse: float | None, wire: str, feedback: bool | float | None) -> None:
+    """Raises InvalidArgument."""
+    if sparse is None:
+        if feedback is not None and not isinstance(feedback, bool):
+            raise InvalidArgument("feedback", feedback, "True, False or None; a number with sparse alone")
+        return
+    check_ratio(sparse, "sparse")
+    if wire != "float32":
+        raise InvalidArgument("wire", wire, "float32, the default, with sparse: its values travel as bfloat16")
+    if feedback is not None:
+        check_number(float(feedback), "feedback", 0.0, 1.0)
 
 
 def check_grace(grace: Duration | None) -> float | str | None:

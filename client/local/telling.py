@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from ultima.api.rounds import tell_round
-from ultima.local.account import OuterSummary, Round
+from ultima.local.account import OuterSummary, Round, received_of
 
 
 def tell(job: object, told: Round, summary: OuterSummary, took_s: float) -> None:
@@ -26,7 +26,7 @@ def tell(job: object, told: Round, summary: OuterSummary, took_s: float) -> None
         "op_seq": -1 if receipt is None else receipt.op_seq,
         "steps": summary.steps,
         "computed_share": min(1.0, summary.computed),
-        "received_bytes": 0 if receipt is None else receipt.bytes_used,
+        "received_bytes": 0 if receipt is None else received_of(receipt),
         "took_us": max(0, int(took_s * 1e6)),
     }
     tell_round(job, members if told.outcome == "stepped" else [], facts)

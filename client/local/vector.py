@@ -25,8 +25,10 @@ from ultima.local.rules import Floats
 
 Bools = NDArray[np.bool_]
 # By form: elements from the marks of one range to those of the next. A packet of an MTU of 1280 bytes holds some 300
-# values of four bytes, 600 of two, 1,200 of one and 2,340 of a half (docs/quantised).
-_STRIDES = {"float32": 288, "int16": 576, "int8": 1152, "int4": 2304}
+# values of four bytes, 600 of two, 1,200 of one and 2,340 of a half (docs/quantised). Sparse packets
+# hold values of two bytes, dense where that is shorter.
+_STRIDES = {"float32": 288, "int16": 576, "int8": 1152, "int4": 2304, "topk": 576}
+FEW_BITS = ("int16", "int8", "int4")
 BLOCK = 64  # elements that share a scale, at most
 HEAD = 256  # elements of a rank's head: no block of the form holds bits of two heads, or of one and of marks
 _BITS = (("listens", 1), ("gave", 1), ("mend", 16), ("fragment", 16), ("turn", 32), ("weight", 32), ("digest", 32),
@@ -93,7 +95,7 @@ class Vector:
         self._begin = ranks * HEAD
         self.range = max(64, _STRIDES[wire] - ranks)
         """Elements of data in a range."""
-        self.near = min(2 * (BLOCK - 1), self.range) if wire != "float32" else 0
+        self.near = min(2 * (BLOCK - 1), self.range) if wire in FEW_BITS else 0
         """Elements at either side of a group of marks that may share a block with it in the result, or in a
         contribution with one that does."""
         self.ranges = max(1, -(-size // self.range))

@@ -39,7 +39,7 @@ from ultima.torch.tested import warn_of
 if TYPE_CHECKING:
     from ultima.torch.coded.gradient import CodedGradient, CodedSummary
     from ultima.torch.coded.sampler import CodedSampler
-    from ultima.torch.diloco.diloco import DiLoCo, LocalSGD
+    from ultima.torch.diloco.diloco import DiLoCo, LocalSGD, SparseLoCo
     from ultima.torch.partial.eager import EagerSGD
     from ultima.torch.partial.partial_hook import PartialState, partial_hook
     from ultima.torch.partial.rna import RNA
@@ -61,6 +61,7 @@ __all__ = [
     "QuantState",
     "QuantSummary",
     "ReceiptSummary",
+    "SparseLoCo",
     "SparseState",
     "SparseSummary",
     "UltimaProcessGroup",
@@ -81,7 +82,7 @@ __all__ = [
 _HOMES = {
     "coded.gradient": "CodedGradient CodedSummary",
     "coded.sampler": "CodedSampler",
-    "diloco.diloco": "DiLoCo LocalSGD",
+    "diloco.diloco": "DiLoCo LocalSGD SparseLoCo",
     "partial.eager": "EagerSGD",
     "partial.partial_hook": "PartialState partial_hook",
     "partial.rna": "RNA",

@@ -26,6 +26,7 @@ from ultima.demo import data
 from ultima.demo.model import LeNet5
 from ultima.demo.train import to_batch
 from ultima.local.outer import Outer
+from ultima.local.rules import Nesterov
 from ultima.local.turns import Verdict
 from ultima.local.vector import HEAD
 from ultima.torch.diloco.tensors import Tensors
@@ -49,6 +50,8 @@ WAYS = (
     Way("DDP"),
     Way("DiLoCo"),
     Way("DiLoCo, int8", wire="int8"),
+    Way("SparseLoCo, 1/64", wire="topk"),
+    Way("SparseLoCo without feedback", wire="topk"),
     *(Way(f"30 % miss: {then}", "all", then) for then in ("rebased, members", "rebased, contributors", "dropped")),
     *(Way(f"30 % in part: {then}", "part", then) for then in ("rebased, members", "dropped")),
 )
@@ -95,10 +98,14 @@ def train(way: Way, images: data.Images, seed: int, steps: int) -> float:
     for model in models:
         model.load_state_dict(first.state_dict())
     inner = [torch.optim.AdamW(model.parameters(), lr=RATE) for model in models]
-    outers, net = [], Net(RANKS, wire="" if way.wire == "float32" else way.wire)
+    outers, net = [], Net(RANKS, wire="" if way.wire in ("float32", "topk") else way.wire)
+    options: dict[str, Any] = {"wire": way.wire}
+    if way.wire == "topk":
+        keep = 0.0 if "without" in way.name else None
+        options = {"sparse": 1 / 64, "outer": Nesterov(lr=1.0, momentum=0.0), "feedback": keep}
     if way.name != "DDP":
         outers = [
-            Variant(job, Tensors(model), EVERY, delay=1, wire=way.wire)
+            Variant(job, Tensors(model), EVERY, delay=1, **options)
             for job, model in zip(net.jobs(), models, strict=True)
         ]
     for outer in outers:

@@ -49,6 +49,34 @@ def test_outer__has_the_same_bits_on_all_ranks_in_every_form(wire: str, near: fl
 
 
 @pytest.mark.check
+def test_sparse__has_the_same_bits_on_all_ranks_and_loses_nothing() -> None:
+    """Three ranks give a sixteenth of their elements in each round and keep the rest."""
+    with running(3) as hosts, ranks(hosts) as jobs:
+
+        def one(rank: int, job: ultima.Job) -> Any:
+            model, random = np.zeros(SIZE, np.float32), np.random.default_rng(rank)
+            done, until = np.zeros(SIZE), time.monotonic() + 60
+            outer = ultima.Outer(job, {"w": model}, 1, outer=PLAIN, sparse=1 / 16, feedback=1.0, deadline="5s")
+            while outer.summary().rounds < 40:
+                assert time.monotonic() < until, outer.last
+                move = (random.integers(-8, 9, SIZE) * 0.25).astype(np.float32)
+                model += move
+                done += move
+                outer.step()
+            return outer.theta, model, done, outer.state_dict()["residuals"][0], outer.summary()
+
+        found = everywhere(jobs, one)
+        for each in found:
+            assert not isinstance(each, Exception), each
+        thetas, models, done, kept, told = zip(*found, strict=True)
+        assert all((theta == thetas[0]).all() for theta in thetas)
+        assert all(each.rounds == 40 and not each.missed and not each.empty for each in told), told
+        left = sum(model - thetas[0] for model in models) - sum(each[:SIZE] for each in kept)
+        assert np.abs(3 * thetas[0] + left - sum(done)).mean() < 0.25  # sums are rounded to bfloat16
+        assert told[0].received_bytes < 40 * SIZE * 4 / 4
+
+
+@pytest.mark.check
 def test_host_dies_and_comes_back__takes_the_state_and_no_step_is_lost() -> None:
     """Rank 2's daemon is killed between rounds and started again; the others go on meanwhile.
 

@@ -14,6 +14,7 @@ from torch import nn
 from ultima.api.job import Job
 from ultima.base.errors import InvalidArgument, Unsupported
 from ultima.base.receipt import Status
+from ultima.base.sparse_form import rounded
 from ultima.local.outer import Outer
 from ultima.local.rules import Floats, Nesterov
 from ultima.torch.backend.group import group_of
@@ -92,6 +93,19 @@ class LocalSGD(DiLoCo):
         super().__init__(model, inner, every, **{**options, "outer": Nesterov(lr=1.0, momentum=0.0)})
 
 
+class SparseLoCo(DiLoCo):
+    """Rounds in which each rank gives the largest 64 of each 4,096 elements, and keeps 0.95 of the others for the next
+    round (Sarfi et al. 2025). `DiLoCo` with sparse=1/64, an outer learning rate of 1 and no momentum, which what is
+    kept stands for; the other arguments as there. Its paper is about thousands of rounds: it is behind DiLoCo in few.
+    """
+
+    def __init__(
+        self, model: nn.Module, inner: torch.optim.Optimizer | None = None, every: int = 30, **options: Any
+    ) -> None:
+        preset = {"sparse": 1 / 64, "outer": Nesterov(lr=1.0, momentum=0.0)}
+        super().__init__(model, inner, every, **{**preset, **options})
+
+
 def _rule(outer: Nesterov | torch.optim.Optimizer | None) -> Nesterov:
     """The rule that is meant. Raises InvalidArgument for what the outer step does not do."""
     if outer is None or isinstance(outer, Nesterov):
@@ -120,7 +134,12 @@ class _Alone:
         return True
 
     def allreduce_async(self, array: Floats, *_: object, **__: object) -> Any:
-        receipt = SimpleNamespace(status=Status.COMPLETE, op_seq=0, bytes_used=0)
+        receipt = SimpleNamespace(status=Status.COMPLETE, op_seq=0, bytes_used=0, wire_received=0)
         return SimpleNamespace(wait=lambda: receipt, done=lambda: True, array=array)
+
+    def allreduce_sparse_async(self, indices: Floats, values: Floats, out: Floats, **said: Any) -> Any:
+        out[:] = 0
+        out[indices] = rounded(values, said["form"])
+        return self.allreduce_async(out)
 
     def close(self) -> None: ...

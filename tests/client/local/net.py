@@ -13,6 +13,7 @@ import numpy as np
 
 import ultima
 from ultima.base.receipt import Status
+from ultima.base.sparse_form import rounded as narrow
 from ultima.quant import Draws, rounded
 
 
@@ -81,7 +82,7 @@ class FakeHandle:
         if self.job.rank in self.job.net.deaf.get(self.op, ()):
             raise ultima.DeadlineExceeded("this rank got no result", None)
         self.array[:] = self.job.net.result(self.op)
-        return SimpleNamespace(status=Status.COMPLETE, op_seq=self.op, bytes_used=self.array.nbytes)
+        return SimpleNamespace(status=Status.COMPLETE, op_seq=self.op, bytes_used=self.array.nbytes, wire_received=0)
 
 
 @dataclass(eq=False)
@@ -114,6 +115,11 @@ class FakeJob:
 
     def all_gather(self, array: Any, out: Any) -> None:
         out.reshape(self.net.ranks, -1)[:] = array
+
+    def allreduce_sparse_async(self, indices: Any, values: Any, out: Any, **said: Any) -> FakeHandle:
+        out[:] = 0
+        out[indices] = narrow(values, said["form"])
+        return self.allreduce_async(out)
 
     def allreduce_async(self, array: Any, *_: object, **__: object) -> FakeHandle:
         op, self.op = self.op, self.op + 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Marks in few bits: they arrive whatever the ranks give beside them, they cost little, and nothing is lost for them."""
+"""Marks in few bits: they arrive whatever ranks give beside them, they cost little, and nothing is lost for them."""
 
 from __future__ import annotations
 
@@ -53,16 +53,16 @@ def test_marks__arrive_beside_the_most_that_all_ranks_may_give(seed: int, ranks:
 @pytest.mark.parametrize("wire", FORMS)
 @pytest.mark.parametrize("seed", seeds(1))
 def test_rounds__are_whole_and_keep_what_is_beyond_a_bound_for_later(seed: int, wire: str) -> None:
-    """Four ranks; each pushes a few elements a thousand times as far as the rest, in one round and never again. What all
-    did is in the outer model or with the rank that did it, but for rounding. Fails if what is beyond a bound is dropped.
-    """
+    """Four ranks; each pushes a few elements a thousand times as far as the rest, in one round and never again. What
+    all did is in the outer model or with the rank that did it, but for rounding. Fails if what is beyond a bound is
+    dropped."""
     random = np.random.default_rng(seed)
     size, ranks = 6000, 4
     net = Net(ranks, wire=wire)
     models, made = outers(net, size, outer=PLAIN, wire=wire, feedback=False, every=1, delay=0)
     done = np.zeros(size)
     for step in range(12):
-        for rank, model in enumerate(models):
+        for model in models:
             moved = (random.standard_normal(size) * 1e-2).astype(np.float32)
             if step == 5:
                 moved[random.integers(0, size, 40)] += 10.0
@@ -89,7 +89,7 @@ def test_rounds__are_whole_and_keep_what_is_beyond_a_bound_for_later(seed: int, 
 
 
 def test_rank_behind__takes_the_state_in_few_bits() -> None:
-    """The pieces of the state and the heads share packets; all hold the same bits afterwards, close to what they had."""
+    """The pieces of the state and the heads share packets; all hold the same bits afterwards."""
     net = Net(4, wire="int8")
     random = np.random.default_rng(3)
     models, made = outers(net, 6000, outer=ultima.Nesterov(), wire="int8", every=1, delay=0)

@@ -16,7 +16,7 @@ import ultima
 import ultima.torch
 import ultima.torch.ft
 from tests.client.fake_jobs import FakeJobs, on_all
-from ultima.torch import DiLoCo, LocalSGD
+from ultima.torch import DiLoCo, LocalSGD, SparseLoCo
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -144,6 +144,22 @@ def test_alone__a_group_of_one_rank_needs_no_job() -> None:
         outer.step()
     assert model.first.weight.tolist() == [[2.0] * 3] * 3
     assert outer.summary().rounds == 1
+
+
+def test_sparse__gives_the_largest_share_and_keeps_the_rest() -> None:
+    from ultima.torch.diloco.diloco import _Alone
+
+    model = Model()
+    with SparseLoCo(model, every=1, job=_Alone(), sparse=0.25) as outer:  # type: ignore[arg-type]
+        _moved(model, 2.0)
+        with torch.no_grad():
+            model.first.weight[1, 1] += 6.0
+        outer.step()
+        (kept,) = outer.state_dict()["residuals"]
+    sent = outer.theta != 0
+    assert 0 < sent.sum() < sent.size and model.first.weight[1, 1] == 8.0
+    assert ((kept != 0) == ~sent).all()
+    assert outer.layout.settings["sparse"] == 0.25
 
 
 @pytest.mark.parametrize(
