@@ -64,7 +64,7 @@ ROWS = (
         "One row per host of the job, by host index.",
         python="peers: tuple[PeerReceipt, ...]",
         c="ut_receipt_peer peer[UT_HOSTS_MAX]",
-        at=320,
+        at=336,
         proto=31,
         read="tuple(_peer(host, row, policy) for host, row in zip(hosts, rows, strict=False))",
     ),
@@ -456,6 +456,27 @@ ROWS = (
         read="math.sqrt(@) if @ >= 0 else 0.0",
         brief="in a quantised op: the mean square that rounding is expected to take from an element of the result",
     ),
+    Field(
+        "Ranks of the hosts with which this host exchanged packets by relay when the op ended: a third host of the job "
+        "forwarded them. Whose values are in the result does not depend on it.",
+        c="uint64_t relayed_mask",
+        at=320,
+        proto=57,
+        bits=True,
+        python="by_relay: tuple[int, ...] = ()",
+        read="_ranks_of(hosts, @)",
+        brief="mask of the hosts with which packets went by relay when the op ended",
+    ),
+    Field(
+        "Ranks of the hosts that forwarded them.",
+        c="uint64_t relays_mask",
+        at=328,
+        proto=58,
+        bits=True,
+        python="relays: tuple[int, ...] = ()",
+        read="_ranks_of(hosts, @)",
+        brief="mask of the hosts that forwarded them",
+    ),
 )
 
-RECEIPT = Struct("ut_receipt", ROWS, 5440, ENUMS)
+RECEIPT = Struct("ut_receipt", ROWS, 5456, ENUMS)

@@ -60,7 +60,7 @@ SOUND = [flag for flag in ("-fno-ipa-pure-const", "-fno-ipa-modref") if _taken_b
 COMPILE = ["-O3", "-std=gnu11", "-Wall", "-Wextra", "-pthread", "-UNDEBUG", "-fvisibility=hidden"]
 COMPILE += [*EXACT, *SOUND, *HARDEN_COMPILE, *ALIGN]
 
-HEADERS = ("core/account/join.h", "core/face/lanes.h", "udp/driver.h")
+HEADERS = ("core/account/join.h", "core/face/lanes.h", "udp/driver.h", "udp/relay.h")
 HEADERS += ("kernels/kernels.h", "kernels/quant.h", "kernels/sparse.h")
 CDEFS = (HERE / "engine.cdef.h", HERE / "kernels.cdef.h")
 ffibuilder = FFI()

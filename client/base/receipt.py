@@ -315,6 +315,11 @@ class Receipt(Deferred):
     error_answer: float = 0.0
     """In a quantised op: what rounding took from an element of the result, after the sum, as `error_given`. It is of
     the part of the result that came."""
+    by_relay: tuple[int, ...] = ()
+    """Ranks of the hosts with which this host exchanged packets by relay when the op ended: a third host of the job
+    forwarded them. Whose values are in the result does not depend on it."""
+    relays: tuple[int, ...] = ()
+    """Ranks of the hosts that forwarded them."""
     # generated: end
 
     @property
@@ -404,6 +409,8 @@ class Receipt(Deferred):
             )
         if self.bytes_repaired:
             parts.append(f"{size_text(self.bytes_repaired)} repaired")
+        if self.by_relay:
+            parts.append(f"by relay with {ranks_text(self.by_relay)}")
         if self.nonfinite:
             parts.append(f"{self.nonfinite} elements NaN or Inf")
         if self.drops_host:

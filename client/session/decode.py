@@ -125,6 +125,8 @@ def decode_receipt(raw: Any, hosts: Sequence[Host], rank: int, world_size: int) 
         nonfinite_given=raw.nonfinite_given,
         error_given=math.sqrt(raw.error_given_squared) if raw.error_given_squared >= 0 else 0.0,
         error_answer=math.sqrt(raw.error_answer_squared) if raw.error_answer_squared >= 0 else 0.0,
+        by_relay=_ranks_of(hosts, raw.relayed_mask),
+        relays=_ranks_of(hosts, raw.relays_mask),
         # generated: end
     )
 

@@ -26,6 +26,7 @@ from ultima.daemon.engine.events import event_of
 from ultima.daemon.engine.joins import Joins, NativeJoins
 from ultima.daemon.engine.option_struct import NEVER as NEVER
 from ultima.daemon.engine.pauses import NativePauses, Pauses
+from ultima.daemon.engine.relaying import NativeRelaying, Relaying
 from ultima.daemon.engine.reports import PEER_FIELDS as PEER_FIELDS
 from ultima.daemon.engine.reports import PeerStats as PeerStats
 from ultima.daemon.engine.seal import Seal
@@ -134,7 +135,7 @@ class SessionMemory:
     """Of the rank among those of its job on this host."""
 
 
-class Engine(Pauses, Epochs, Joins, Protocol):
+class Engine(Pauses, Epochs, Joins, Relaying, Protocol):
     """One engine: its jobs, their hosts, and the sessions of trainers. Errors are raised as `errors.Refused`."""
 
     @property
@@ -220,7 +221,7 @@ class Engine(Pauses, Epochs, Joins, Protocol):
         """Stops the engine's thread and closes its sockets."""
 
 
-class NativeEngine(NativePauses, NativeEpochs, NativeJoins):
+class NativeEngine(NativePauses, NativeEpochs, NativeJoins, NativeRelaying):
     """The UDP driver: one engine thread, two sockets. See `Engine` for what each method does."""
 
     _driver: Any  # declared here, because one instance reads another's

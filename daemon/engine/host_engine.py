@@ -257,6 +257,21 @@ class HostEngine:
         for engine, number in self._each(job):
             engine.peers_blocked(number, blamed)
 
+    def peer_route(self, job: int, host: int, address: str, ports: Sequence[tuple[int, int]]) -> None:
+        """See `Relaying.peer_route`; a data and a feedback port per lane."""
+        for (engine, number), pair in zip(self._each(job), ports, strict=False):
+            engine.peer_route(number, host, address, *pair)
+
+    def peers_relayed(self, job: int, hosts: Iterable[int], relays: Iterable[int]) -> None:
+        """See `Relaying.peers_relayed`."""
+        masks = set(hosts), set(relays)
+        for engine, number in self._each(job):
+            engine.peers_relayed(number, *masks)
+
+    def send_hello(self, lane: int, feedback: bool, address: str, port: int, hello: bytes) -> None:
+        """See `Relaying.send_hello`; from a socket of that lane."""
+        self.engines[lane].send_hello(feedback, address, port, hello)
+
     def send_strange(self, lane: int, feedback: bool, address: str, port: int, size: int, count: int) -> int:
         """See `Engine.send_strange`; from a socket of that lane."""
         return self.engines[lane].send_strange(feedback, address, port, size, count)

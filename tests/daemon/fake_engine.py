@@ -94,6 +94,7 @@ class FakeJob:
     wishes: tuple[int, ...] = (0, 0, 0, 0)
     """What it would choose for each option."""
     blocked: set[int] = field(default_factory=set)
+    relayed: tuple[set[int], set[int]] = (set(), set())
     """Hosts to blame for that UDP does not get through."""
 
     @property
@@ -124,6 +125,7 @@ class FakeEngine(NativeJoins):
         self.removed_sessions: list[int] = []
         self.regions: set[int] = set()
         self.strange: list[tuple[bool, str, int, int, int]] = []
+        self.hellos: list[tuple[bool, str, int, bytes]] = []
         self.closed = False
         self.snapshots = 0
         """How many were taken."""
@@ -283,6 +285,18 @@ class FakeEngine(NativeJoins):
 
     def peers_blocked(self, job: int, hosts: Iterable[int]) -> None:
         self._job(job).blocked = set(hosts)
+
+    def peer_route(self, job: int, host: int, address: str, data_port: int, feedback_port: int) -> None:
+        path = self.path(job, host)
+        if not path.up:
+            raise NotFound(f"peer_route: there is no path to host {host}")
+        path.address = (address, data_port, feedback_port)
+
+    def peers_relayed(self, job: int, hosts: Iterable[int], relays: Iterable[int]) -> None:
+        self._job(job).relayed = (set(hosts), set(relays))
+
+    def send_hello(self, feedback: bool, address: str, port: int, hello: bytes) -> None:
+        self.hellos.append((feedback, address, port, hello))
 
     def send_strange(self, feedback: bool, address: str, port: int, size: int, count: int) -> int:
         self.strange.append((feedback, address, port, size, count))

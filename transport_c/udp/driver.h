@@ -126,6 +126,13 @@ int ut_driver_peer_absent(ut_driver *driver, uint32_t job, uint32_t host);
  * |address| and |to|: to find out whether they arrive. Returns how many the kernel took, or an error. */
 int ut_driver_send_strange(ut_driver *driver, uint32_t port, const char *address, uint16_t to, uint32_t bytes,
                            uint32_t count);
+/* Sends packets to |host|, whose path stands, to that address and those ports from here on: another way to it. */
+int ut_driver_peer_route(ut_driver *driver, uint32_t job, uint32_t host, const char *address, uint16_t data_port,
+                         uint16_t feedback_port);
+/* See ut_engine_peers_relayed. */
+int ut_driver_peers_relayed(ut_driver *driver, uint32_t job, uint64_t mask, uint64_t relays);
+/* Sends the UT_HELLO_BYTES of a |hello| (relay.h) from the socket |port| (enum ut_port) to a relay. */
+int ut_driver_send_hello(ut_driver *driver, uint32_t port, const char *address, uint16_t to, const uint8_t *hello);
 /* See ut_engine_peers_blocked. */
 int ut_driver_peers_blocked(ut_driver *driver, uint32_t job, uint64_t mask);
 int ut_driver_peer_stats(ut_driver *driver, uint32_t job, uint32_t host, ut_peer_stats *ret);

@@ -86,6 +86,8 @@ class OpReceipt(google.protobuf.message.Message):
     ERROR_ANSWER_SQUARED_FIELD_NUMBER: builtins.int
     VIEW_FIELD_NUMBER: builtins.int
     MEMBERS_FIELD_NUMBER: builtins.int
+    RELAYED_MASK_FIELD_NUMBER: builtins.int
+    RELAYS_MASK_FIELD_NUMBER: builtins.int
     op_seq: builtins.int
     """generated: OpReceipt (schema/)
     Number of the op in the job, the same on every rank.
@@ -195,7 +197,11 @@ class OpReceipt(google.protobuf.message.Message):
     view: builtins.int
     """Number of the view of the job under which the op ran here: which hosts were in it."""
     members: builtins.int
-    """Mask of the hosts of that view; 0: not known.
+    """Mask of the hosts of that view; 0: not known."""
+    relayed_mask: builtins.int
+    """Mask of the hosts with which packets went by relay when the op ended."""
+    relays_mask: builtins.int
+    """Mask of the hosts that forwarded them.
     generated: end
     """
     @property
@@ -273,8 +279,10 @@ class OpReceipt(google.protobuf.message.Message):
         error_answer_squared: builtins.float = ...,
         view: builtins.int = ...,
         members: builtins.int = ...,
+        relayed_mask: builtins.int = ...,
+        relays_mask: builtins.int = ...,
     ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["agreed_seq", b"agreed_seq", "any_mask", b"any_mask", "bytes_duplicate", b"bytes_duplicate", "bytes_expected", b"bytes_expected", "bytes_missing", b"bytes_missing", "bytes_redundant", b"bytes_redundant", "bytes_repaired", b"bytes_repaired", "bytes_used", b"bytes_used", "call_seq", b"call_seq", "culprit", b"culprit", "deadline_ns", b"deadline_ns", "differ_mask", b"differ_mask", "digest", b"digest", "drops_host", b"drops_host", "elapsed_ns", b"elapsed_ns", "error", b"error", "error_answer_squared", b"error_answer_squared", "error_given_squared", b"error_given_squared", "eta", b"eta", "exact", b"exact", "field", b"field", "full_mask", b"full_mask", "hadamard", b"hadamard", "hosts", b"hosts", "incast", b"incast", "included", b"included", "initiator", b"initiator", "lacks", b"lacks", "late_mask", b"late_mask", "members", b"members", "nonfinite", b"nonfinite", "nonfinite_given", b"nonfinite_given", "op_seq", b"op_seq", "owners", b"owners", "peer", b"peer", "policy", b"policy", "portion", b"portion", "residual_squared", b"residual_squared", "self", b"self", "stage_end", b"stage_end", "stage_ns", b"stage_ns", "status", b"status", "step", b"step", "t_b_us", b"t_b_us", "t_c_us", b"t_c_us", "trouble", b"trouble", "unused_mask", b"unused_mask", "value_here", b"value_here", "value_there", b"value_there", "values", b"values", "view", b"view", "waited_ns", b"waited_ns", "weight_min", b"weight_min", "wire", b"wire", "wire_received", b"wire_received", "wire_sent", b"wire_sent"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["agreed_seq", b"agreed_seq", "any_mask", b"any_mask", "bytes_duplicate", b"bytes_duplicate", "bytes_expected", b"bytes_expected", "bytes_missing", b"bytes_missing", "bytes_redundant", b"bytes_redundant", "bytes_repaired", b"bytes_repaired", "bytes_used", b"bytes_used", "call_seq", b"call_seq", "culprit", b"culprit", "deadline_ns", b"deadline_ns", "differ_mask", b"differ_mask", "digest", b"digest", "drops_host", b"drops_host", "elapsed_ns", b"elapsed_ns", "error", b"error", "error_answer_squared", b"error_answer_squared", "error_given_squared", b"error_given_squared", "eta", b"eta", "exact", b"exact", "field", b"field", "full_mask", b"full_mask", "hadamard", b"hadamard", "hosts", b"hosts", "incast", b"incast", "included", b"included", "initiator", b"initiator", "lacks", b"lacks", "late_mask", b"late_mask", "members", b"members", "nonfinite", b"nonfinite", "nonfinite_given", b"nonfinite_given", "op_seq", b"op_seq", "owners", b"owners", "peer", b"peer", "policy", b"policy", "portion", b"portion", "relayed_mask", b"relayed_mask", "relays_mask", b"relays_mask", "residual_squared", b"residual_squared", "self", b"self", "stage_end", b"stage_end", "stage_ns", b"stage_ns", "status", b"status", "step", b"step", "t_b_us", b"t_b_us", "t_c_us", b"t_c_us", "trouble", b"trouble", "unused_mask", b"unused_mask", "value_here", b"value_here", "value_there", b"value_there", "values", b"values", "view", b"view", "waited_ns", b"waited_ns", "weight_min", b"weight_min", "wire", b"wire", "wire_received", b"wire_received", "wire_sent", b"wire_sent"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___OpReceipt: typing_extensions.TypeAlias = OpReceipt

@@ -50,6 +50,8 @@ typedef struct ut_job_account {
     uint64_t agreed_seq, agreed_differ;
     uint64_t kept_count;
     uint64_t blocked; /* hosts that are to blame for that UDP does not get through, by the shell's word */
+    uint64_t relayed; /* hosts with which packets go by relay, likewise, ... */
+    uint64_t relays;  /* ... and those that forward them */
 } ut_job_account;
 
 /* What an op's receipt tells beyond what other parts of the op know. */

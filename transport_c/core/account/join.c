@@ -111,6 +111,8 @@ static void join_next(ut_receipt *to, const ut_receipt *r)
     to->full_mask &= r->full_mask;
     to->any_mask |= r->any_mask;
     to->owners |= r->owners;
+    to->relayed_mask |= r->relayed_mask;
+    to->relays_mask |= r->relays_mask;
     to->bytes_expected += r->bytes_expected;
     to->bytes_used += r->bytes_used;
     to->bytes_missing += r->bytes_missing;

@@ -173,8 +173,10 @@ typedef struct ut_receipt {
     double error_given_squared;
     /* In a quantised op: the mean square that rounding is expected to take from an element of the result. */
     double error_answer_squared;
-    uint64_t view;    /* number of the view of the job under which the op ran here: which hosts were in it */
-    uint64_t members; /* mask of the hosts of that view; 0: not known */
+    uint64_t view;         /* number of the view of the job under which the op ran here: which hosts were in it */
+    uint64_t members;      /* mask of the hosts of that view; 0: not known */
+    uint64_t relayed_mask; /* mask of the hosts with which packets went by relay when the op ended */
+    uint64_t relays_mask;  /* mask of the hosts that forwarded them */
     ut_receipt_peer peer[UT_HOSTS_MAX]; /* one row per host of the job, by host index */
     /* generated: end */
 } ut_receipt;

@@ -99,6 +99,12 @@ int ut_engine_peer_connect(ut_engine *engine, uint32_t job, uint32_t host, const
 /* Hosts of the job that are to blame for that UDP does not get through, though their daemons answer: what the shell has
  * found out, for the receipts. 0: none. */
 void ut_engine_peers_blocked(ut_engine *engine, uint32_t job, uint64_t mask);
+/* From here on packets to |host|, whose path stands, go to these addresses: another way to it. UT_ERR_UNKNOWN if no
+ * path stands. */
+int ut_engine_peer_route(ut_engine *engine, uint32_t job, uint32_t host, const ut_addr *data, const ut_addr *feedback);
+/* Hosts of the job with which packets are exchanged by relay, and those that forward them: the shell's word, for the
+ * receipts. */
+void ut_engine_peers_relayed(ut_engine *engine, uint32_t job, uint64_t mask, uint64_t relays);
 /* |host| is known to be gone, or to begin anew: open ops stop waiting for it at once. */
 void ut_engine_peer_absent(ut_engine *engine, uint32_t job, uint32_t host, ut_ns now);
 /* Asks |host| for a sign of life, which it gives at once: a feedback, whatever its ops are at. Nobody is asked to whom

@@ -93,6 +93,8 @@ static void identify(const ut_job *j, const ut_op *op, ut_ns now, ut_receipt *r)
     r->owners = op->plan.owners;
     r->view = op->epoch.number;
     r->members = op->epoch.members;
+    r->relayed_mask = j->account.relayed;
+    r->relays_mask = j->account.relays;
     r->portion = op->what.portion;
     j->gathering->account(j, op, r);
     r->error = op->account.error;
