@@ -61,6 +61,8 @@ METRICS = (
     ),
     Metric("counter", "ultima_repaired_bytes", "Bytes that were lost first and arrived again in time."),
     Metric("counter", "ultima_events", "Events of this host, by the kinds of `ultima events`.", "kind"),
+    Metric("counter", "ultima_relayed_bytes", "Bytes of datagrams that this host forwarded between others."),
+    Metric("counter", "ultima_relay_refused_packets", "Datagrams that its relay refused, as from no host that may."),
     Metric("counter", "ultima_peer_lost_bytes", "Bytes to a peer that were lost on the way.", "peer"),
     Metric(
         "counter",

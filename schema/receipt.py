@@ -457,8 +457,8 @@ ROWS = (
         brief="in a quantised op: the mean square that rounding is expected to take from an element of the result",
     ),
     Field(
-        "Ranks of the hosts with which this host exchanged packets by relay when the op ended: a third host of the job "
-        "forwarded them. Whose values are in the result does not depend on it.",
+        "Ranks of the hosts to which packets of this host went by relay when the op ended: a host of the job forwarded "
+        "them. Whose values are in the result does not depend on it.",
         c="uint64_t relayed_mask",
         at=320,
         proto=57,

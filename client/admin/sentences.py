@@ -81,12 +81,21 @@ def explain(receipt: Receipt, hosts: Sequence[Host], here: int) -> list[str]:
             f"({100 * receipt.loss:.3g} %)."
         )
         lines += [_missing(peer) for peer in receipt.peers if any(peer.missing_bytes)]
+    if receipt.by_relay:
+        text = f"Packets with {ranks_text(receipt.by_relay)} went by relay: {_hosts_of(receipt.relays, hosts)}"
+        lines.append(f"{text} forwarded them, sealed; who is in the result does not depend on it.")
     lines.append(_blame(receipt, hosts, here))
     lines += _repairs(receipt)
     if receipt.status is not Status.FAILED:
         lines.append(f"The digest of this result is {receipt.digest:016x}.")
     lines.append(_agreement(receipt))
     return lines
+
+
+def _hosts_of(ranks: Sequence[int], hosts: Sequence[Host]) -> str:
+    """The hosts of some ranks, with their addresses."""
+    told = [f"host {host.index} at {host.address}" for host in hosts if set(host.ranks) & set(ranks)]
+    return ", ".join(told) or "a third host"
 
 
 def _start(receipt: Receipt, hosts: Sequence[Host]) -> str:

@@ -316,8 +316,8 @@ class Receipt(Deferred):
     """In a quantised op: what rounding took from an element of the result, after the sum, as `error_given`. It is of
     the part of the result that came."""
     by_relay: tuple[int, ...] = ()
-    """Ranks of the hosts with which this host exchanged packets by relay when the op ended: a third host of the job
-    forwarded them. Whose values are in the result does not depend on it."""
+    """Ranks of the hosts to which packets of this host went by relay when the op ended: a host of the job forwarded
+    them. Whose values are in the result does not depend on it."""
     relays: tuple[int, ...] = ()
     """Ranks of the hosts that forwarded them."""
     # generated: end

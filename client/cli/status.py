@@ -161,9 +161,22 @@ def job_lines(job: admin_pb2.JobStatus) -> list[str]:
         *map(_wire_line, job.wires),
         *_round_lines(job),
         *(f"  {ailment.name}: {ailment.text}" for ailment in job.ailments),
+        *(f"  {line}" for line in _way_lines(job)),
         *(f"  {line}" for line in outside_lines(job)),
         *_late_lines(job),
     ]
+
+
+def _way_lines(job: admin_pb2.JobStatus) -> list[str]:
+    """To whom packets do not go straight, and what this host forwards."""
+    lines = []
+    for row in job.hosts:
+        if row.HasField("relay_host"):
+            how = "straight, as both opened the way" if row.way_opened else f"by relay, host {row.relay_host}"
+            lines.append(f"packets to host {row.host.index} go {how}")
+    for pair in job.relayed:
+        lines.append(f"forwarded from host {pair.from_host} to host {pair.to_host}: {size(pair.bytes)}")
+    return lines
 
 
 def _wire_line(row: partial_pb2.WireStatus) -> str:

@@ -3,11 +3,16 @@
 
 from __future__ import annotations
 
+import array
 import asyncio
+import fcntl
 import ipaddress
 import socket
+import struct
 
 LISTENS_SECONDS = 1.0
+_SIOCGIFCONF = 0x8912
+_IFREQ_BYTES, _INTERFACES_MAX = 40, 1024  # of struct ifreq on 64-bit Linux
 
 
 def numeric(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
@@ -49,3 +54,22 @@ async def listens(address: str, port: int) -> bool:
         return False
     writer.close()
     return True
+
+
+def interface_of(address: str) -> str:
+    """Name of the interface with that IPv4 address; "" if it cannot be found out.
+
+    socket.if_nameindex() would ask by a netlink socket, which the service's sandbox does not allow.
+    """
+    rows = array.array("B", bytes(_IFREQ_BYTES * _INTERFACES_MAX))
+    asked = struct.pack("iL", len(rows), rows.buffer_info()[0])
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as probe:
+        try:
+            size, _ = struct.unpack("iL", fcntl.ioctl(probe, _SIOCGIFCONF, asked))
+        except OSError:
+            return ""
+        for at in range(0, size, _IFREQ_BYTES):
+            name, found = struct.unpack_from("16s4x4s", rows, at)
+            if socket.inet_ntoa(found) == address:
+                return str(name.split(b"\0", 1)[0].decode(errors="replace"))
+    return ""

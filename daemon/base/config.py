@@ -119,6 +119,19 @@ class EngineOptions(_Section):
         return value
 
 
+class RelayOptions(_Section):
+    """Third hosts of a job that forward packets where UDP does not get through."""
+
+    use: Literal["auto", "always", "never"] = Field(
+        "auto", description="send by a third host: where UDP is found not to get through, to all from the start, or not"
+    )
+    serve: bool = Field(True, description="forward packets of other hosts of a job, if they ask")
+    port: Int = Field(0, ge=0, le=65535, description="UDP, for that; 0: the port after those of all lanes")
+    rate_bytes_per_s: Bytes = Field(
+        0, ge=0, le=2**40, description="most that is forwarded; 0: half of what the network interface carries"
+    )
+
+
 class TlsOptions(_Section):
     """How the daemon and its peers authenticate each other: by three files, or by the secret of one job."""
 
@@ -224,6 +237,7 @@ class DaemonConfig(_Section):
         description="uid 0 may attach, and do with jobs and the log what their users may; false for containers",
     )
     engine: EngineOptions = Field(default_factory=lambda: EngineOptions.model_validate({}))
+    relay: RelayOptions = Field(default_factory=lambda: RelayOptions.model_validate({}))
     limits: Limits = Field(default_factory=lambda: Limits.model_validate({}))
     _origins: dict[str, str] = PrivateAttr(default_factory=dict)
 

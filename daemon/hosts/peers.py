@@ -177,6 +177,11 @@ class Peers(Watching):
         stub = await self._stub(place)
         return await self._answer(place, stub.Hear(request, timeout=self._patience(place, seconds)), "counts of")
 
+    async def relay(self, place: Place, request: peer_pb2.RelayRequest, seconds: float) -> peer_pb2.RelayResponse:
+        """Has a host of a job forward packets to a third one, or tells that one by whom they go. Raises Refused."""
+        stub = await self._stub(place)
+        return await self._answer(place, stub.Relay(request, timeout=self._patience(place, seconds)), "relay at")
+
     async def forming(self, place: Place, job: str, seconds: float, account: str) -> peer_pb2.FormingResponse:
         """Asks a coordinator who waits there for a job, for the user `account`. Raises Refused."""
         place = await self._found(place, account)

@@ -109,6 +109,19 @@ class Hearing:
             job.unheard[news.host_index] = found
             self.settle(job)
 
+    def rerouted(self, job: Job, index: int) -> None:
+        """Packets to a host go another way from now on: what this host found of the former one is void."""
+        assert job.own is not None
+        if (path := self._paths.get((job.incarnation, index))) is not None:
+            path.samples.clear()
+            path.suspect = 0
+        own = job.unheard.get(job.own.index, frozenset())
+        left = frozenset(each for each in own if index not in (each.from_host, each.to_host))
+        if left != own:
+            job.unheard[job.own.index] = left
+            self._watchers.tell(job)
+            self.settle(job)
+
     def settle(self, job: Job) -> None:
         """Brings receipts, log and trainers up to date with what is known of a job."""
         hosts = [host for host, _ in job.hosts()]

@@ -27,7 +27,7 @@ from ultima.daemon.observe.partial_stats import PartialStats
 from ultima.daemon.observe.record import JobRecord, Life
 from ultima.daemon.observe.stats import OpStats, ProbeStats
 from ultima.daemon.trainers.attach import Trainer
-from ultima.v1 import admin_pb2, peer_pb2, records_pb2, types_pb2
+from ultima.v1 import peer_pb2, records_pb2, types_pb2
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +152,10 @@ class Job:
     """Of what this daemon has asked as the job's controller."""
     unheard: dict[int, frozenset[Unheard]] = field(default_factory=dict)
     """What does not get through over UDP, by the host that found it out."""
-    ailment: admin_pb2.Ailment | None = None
+    ailment: types_pb2.Ailment | None = None
     """What that comes to."""
+    forwarded: dict[tuple[int, int], int] = field(default_factory=dict)
+    """Bytes that this host has forwarded between two others, by sender and receiver."""
     back_within_s: float = 0.0
     """Above 0: this daemon was told to stop, and for so long the other hosts are to wait for the ranks here."""
     word: peer_pb2.EpochWord | None = None

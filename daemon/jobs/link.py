@@ -5,11 +5,21 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ultima.daemon.base.waiting import Backoff
 from ultima.daemon.engine.seal import Seal
 from ultima.daemon.hosts.host import Host, State
 from ultima.daemon.jobs.renewal import Renewal
+
+
+class Route(NamedTuple):
+    """A way to a host that is not straight to its address."""
+
+    relay: int
+    """Index of the host that forwards, or that told both sides where they are."""
+    opened: bool
+    """Both sides opened the way, and nobody forwards."""
 
 
 @dataclass(eq=False)
@@ -34,6 +44,8 @@ class Link:
     """Above 0: its daemon was told to stop, and reliable ops wait for the host for so long once it is gone."""
     giving_up: asyncio.TimerHandle | None = None
     """It is gone, and this is when it is waited for no longer."""
+    route: Route | None = None
+    """How packets to it go, if not straight to its address (routes.py)."""
     oldest_op_seq: int = 0
     """The oldest op that had not ended there when it last answered."""
     caller: asyncio.Task[None] | None = None

@@ -89,10 +89,13 @@ class Trial:
         async with self._peers().line(place) as asking:
             yield Line(self._engine, place, asking, lambda: self._flight(place))
 
-    async def outward(self, place: Place, ports: Ports, feedback: bool, size: int = SMALL_BYTES) -> list[bool]:
-        """For each pair: whether any of a few datagrams to that port of the other daemon's arrived there."""
+    async def outward(
+        self, place: Place, ports: Ports, feedback: bool, size: int = SMALL_BYTES, to: str = ""
+    ) -> list[bool]:
+        """For each pair: whether any of a few datagrams to that port of the other daemon's arrived there. `to`: its
+        address for datagrams, where that is another one."""
         before = (await self.ask(place)).strangers
-        send(self._engine, place[0], _only(ports, feedback), size, PACKETS)
+        send(self._engine, to or place[0], _only(ports, feedback), size, PACKETS)
         await self._in_flight(place)
         after = (await self.ask(place)).strangers
         return [b > a for a, b in zip(before, after, strict=False)][: len(ports)]

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from ultima.daemon.base.waiting import numbers
 from ultima.daemon.hosts.host import Host
-from ultima.v1 import admin_pb2, peer_pb2
+from ultima.v1 import peer_pb2, types_pb2
 
 NAME = "udp blocked"
 PROOF_PACKETS = 12  # that must all be lost: where six of ten are lost by chance, all of 12 are in 1 of 450 cases
@@ -128,9 +128,9 @@ def ports_of(unheard: Iterable[Unheard], hosts: Sequence[Host]) -> list[int]:
     return sorted({hosts[each.to_host].ports[each.lane][each.feedback] for each in unheard})
 
 
-def ailment(unheard: Collection[Unheard], hosts: Sequence[Host]) -> admin_pb2.Ailment:
+def ailment(unheard: Collection[Unheard], hosts: Sequence[Host]) -> types_pb2.Ailment:
     """The same for status."""
-    return admin_pb2.Ailment(
+    return types_pb2.Ailment(
         name=NAME, text=sentence(unheard, hosts), hosts=sorted(to_blame(unheard)), ports=ports_of(unheard, hosts)
     )
 

@@ -34,6 +34,8 @@ ROWS = (
     ),
     Metric("ultima_repaired_bytes", "Bytes that were lost first and arrived again in time.", ()),
     Metric("ultima_events", "Events of this host, by the kinds of `ultima events`.", ("kind",)),
+    Metric("ultima_relayed_bytes", "Bytes of datagrams that this host forwarded between others.", ()),
+    Metric("ultima_relay_refused_packets", "Datagrams that its relay refused, as from no host that may.", ()),
     Metric("ultima_peer_lost_bytes", "Bytes to a peer that were lost on the way.", ("peer",)),
     Metric(
         "ultima_culprit", "Ops for which a host was to blame: sender, path, receiver, gone, udp.", ("peer", "reason")

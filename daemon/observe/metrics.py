@@ -77,6 +77,8 @@ class Facts:
     """Counters by the engine's names."""
     insecure: bool = False
     """Peers are not authenticated."""
+    relay: Mapping[str, int] = field(default_factory=dict)
+    """Counters of its relay; none before it is needed."""
     certificate_warning: bool = False
     """The status has something to say of certificates (Trust.warning)."""
     not_after_s: Mapping[str, int] = field(default_factory=dict)

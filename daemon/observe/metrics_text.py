@@ -81,6 +81,8 @@ def _daemon(facts: Facts) -> Iterator[Metric]:
     yield _gauge("ultima_oldest_op_seconds", _one(facts.oldest_op_s))
     yield _counter("ultima_daemon_cpu_seconds", _one(facts.cpu_s))
     yield _counter("ultima_repaired_bytes", _one(facts.repaired_bytes))
+    yield _counter("ultima_relayed_bytes", _one(facts.relay.get("bytes", 0)))
+    yield _counter("ultima_relay_refused_packets", _one(facts.relay.get("refused", 0) + facts.relay.get("forged", 0)))
     buffers = [(["asked"], facts.receive_asked), (["granted"], facts.receive_granted)]
     yield _gauge("ultima_receive_buffer_bytes", buffers)
     yield _gauge("ultima_history_on_disk", _one(facts.on_disk))

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from ultima.daemon.base.config import DaemonConfig
 from ultima.daemon.engine.engine import NEVER, PeerStats, Status
@@ -40,6 +40,8 @@ class Gauges:
         self._trust = trust
         self._version, self._started = version, time.time()
         self._totals = Totals()
+        self.relay: Callable[[], dict[str, int]] = dict
+        """Counters of the relay here."""
 
     def look(self) -> None:
         """To be called every few seconds, so that nothing is missed of what the engine counts by path."""
@@ -71,6 +73,7 @@ class Gauges:
             history_bytes=self._keeper.bytes,
             repaired_bytes=stats.get("bytes_repaired", 0),
             lanes=now.stats_of_each(),
+            relay=self.relay(),
             insecure=bool(self._config.bind) and self._config.insecure,
             certificate_warning=self._trust is not None and bool(self._trust.warning(time.time())),
             not_after_s=self._trust.not_after_s() if self._trust is not None else {},

@@ -31,6 +31,8 @@ from ultima.daemon.hosts.peers import OPTIONS, Peers
 from ultima.daemon.hosts.watching import Told
 from ultima.daemon.jobs.hearing import Hearing
 from ultima.daemon.jobs.job import Job
+from ultima.daemon.jobs.relay_desk import RelayDesk
+from ultima.daemon.jobs.routes import Routes
 from ultima.daemon.jobs.table import JobTable
 from ultima.daemon.jobs.tuning import Tuning
 from ultima.daemon.jobs.watchers import Watchers
@@ -44,6 +46,7 @@ from ultima.daemon.process.doorkeeper import IDLE, LOCAL_STREAMS_MAX, Doorkeeper
 from ultima.daemon.process.exposition import Exposition
 from ultima.daemon.process.gauges import LOOK_SECONDS, Gauges
 from ultima.daemon.process.news import Fresh, News
+from ultima.daemon.process.relay import open_relay
 from ultima.daemon.process.runtime_dir import RuntimeDir
 from ultima.daemon.process.tidy import Tidy
 from ultima.daemon.rpc.admin_service import AdminService
@@ -188,6 +191,13 @@ class Daemon:
         )
         self.hearing = Hearing(self.jobs.all, self.engine, lambda: self._peers, self._watchers, self._note_ailment)
         self.jobs.fellows.on_unheard = self.hearing.told
+        serves = config.bind and config.relay.serve
+        self.desk = RelayDesk(self.jobs.all, (lambda: open_relay(config)) if serves else None)
+        self.gauges.relay = self.desk.stats
+        self.routes = Routes(
+            *(self.jobs.all, self.engine, lambda: self._peers, self.desk, config.relay.use),
+            *(self.hearing.rerouted, self._note),
+        )
         self.jobs.fellows.returning.note = self.jobs.fellows.council.note = self._note
         self._tuning = Tuning(self.jobs, self.jobs.fellows.council, self.jobs.fellows.stands)
         self.health = Health()
@@ -206,9 +216,9 @@ class Daemon:
             maximum_concurrent_rpcs=CALLS_MAX,
         )
         parts = self._coordinator, self.jobs, self._watchers, self.initiators
-        more = self.hearing, self.engine, self.version
+        more, ways = (self.hearing, self.engine, self.version), (self.desk, self.routes)
         peer_pb2_grpc.add_PeerServiceServicer_to_server(
-            PeerService(*parts, config.limits, self.trust, *more), self._remote
+            PeerService(*parts, config.limits, self.trust, *more, *ways), self._remote
         )
         health_pb2_grpc.add_HealthServicer_to_server(self.health, self._remote)
         if config.bind:
@@ -276,6 +286,8 @@ class Daemon:
         self._tasks.append(spawn(tidy.run(), "tidy"))
         if config.bind:
             self._tasks.append(spawn(self.hearing.run(), "hearing"))
+            self._tasks.append(spawn(self.desk.run(), "relay"))
+            self._tasks.append(spawn(self.routes.run(), "routes"))
         if self.trust is not None:
             self.trust.on_withdrawn = self._part_with
             fellows.part_with(self.trust.identity.withdrawn)
@@ -332,6 +344,7 @@ class Daemon:
         """Tells everyone and ends. Trainers see their life line break, other daemons their watch."""
         for task in self._tasks:
             task.cancel()
+        self.routes.close()
         self.jobs.close()
         await self.initiators.close()
         self._watchers.close()
@@ -345,6 +358,7 @@ class Daemon:
             await self.site.close()
         if self.exposition is not None:
             await asyncio.to_thread(self.exposition.close)
+        self.desk.close()
         self.engine.close()
         self._folder.release(self.config.socket, self.config.attach_socket)
         log.info("stopped")

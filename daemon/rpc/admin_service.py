@@ -27,7 +27,7 @@ from ultima.daemon.rpc.history_calls import ReadOps
 from ultima.daemon.rpc.operator_calls import AskCluster, OperatorCalls
 from ultima.daemon.trainers.users import METADATA_KEY, Tokens, check_manage, may_manage
 from ultima.daemon.trust.trust import Trust
-from ultima.v1 import admin_pb2, partial_pb2
+from ultima.v1 import admin_pb2, partial_pb2, types_pb2
 
 # generated: ut_peer_stats (schema/)
 COUNTS = (
@@ -197,6 +197,10 @@ def job_status(job: Job, engine: HostEngine, now: HostSnapshot) -> admin_pb2.Job
             partial_pb2.WireStatus(wire=wire, sent_bytes=row.sent, received_bytes=row.received, value_bytes=row.values)
             for wire, row in sorted(job.stats.by_wire.items())
         ],
+        relayed=[
+            types_pb2.RelayedPair(from_host=here, to_host=there, bytes=count)
+            for (here, there), count in sorted(job.forwarded.items())
+        ],
         waiting_for="" if job.ready else job.waiting_for,
         view=job_view(job),
         rounds=job.record.rounds.status(),
@@ -248,6 +252,8 @@ def _host_status(job: Job, host: Host, state: State, now: HostSnapshot) -> admin
     if job.links is not None and host.index in job.links:
         link = job.links[host.index]
         status.violations_count, status.quarantine_s = link.violations, job.quarantine_s(host.index)
+        if link.route is not None:
+            status.relay_host, status.way_opened = link.route
         status.secrets_renewed_count = link.renewed + (link.renewal.count if link.renewal is not None else 0)
     return status
 

@@ -18,7 +18,7 @@ from ultima.daemon.hosts.peers import Peers
 from ultima.daemon.jobs.job import Job
 from ultima.daemon.jobs.table import JobTable
 from ultima.daemon.jobs.trial import Ports, Trial
-from ultima.daemon.rpc import local_checks
+from ultima.daemon.rpc import local_checks, relays
 from ultima.daemon.rpc.causes import one_each
 from ultima.daemon.rpc.local_checks import FAILURE, OK, UNKNOWN, WARNING, check
 from ultima.daemon.rpc.ping import mtu_check, ping
@@ -106,6 +106,7 @@ class Examiner:
             if trouble := self._off_disk():
                 checks.append(local_checks.of_history(trouble))
             checks += [each for job in jobs for each in local_checks.of_job(job, self._engine, self._jobs)]
+            checks += [each for job in jobs for each in relays.of_ways(job)]
             if self._config.bind:
                 some, tried = asyncio.Semaphore(ASKED_AT_ONCE), list[Tried]()
                 found = await asyncio.gather(*(self._tcp(place, some) for place in self._places(named, jobs)))
@@ -133,6 +134,7 @@ class Examiner:
                 try:
                     async with self._turn, asyncio.timeout(PEER_SECONDS):
                         await ping(self._trial, place, first, self._engine.info.packet_bytes, answer)
+                        answer.checks.extend(relays.to_place(self._jobs.all(), place))
                 except Refused as error:
                     why = f"it stopped answering over TCP during the test: {error}"
                     answer.checks.append(check("udp", UNKNOWN, why, subject=str(place)))

@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-import array
 import fcntl
 import socket
 import struct
 from collections import Counter
 from collections.abc import Iterable
 
+from ultima.daemon.base.addresses import interface_of
 from ultima.daemon.base.config import DaemonConfig, shown_bytes
 from ultima.daemon.engine.host_engine import HostEngine
 from ultima.daemon.hosts.host import Host, Place, State
@@ -29,8 +29,7 @@ RECENT_OPS = 64
 # generated: ut_trouble (schema/)
 TROUBLES = {1: "slow sender", 2: "slow path", 3: "slow receiver", 4: "gone", 5: "udp blocked"}
 # generated: end
-_SIOCGIFCONF, _SIOCGIFMTU = 0x8912, 0x8921
-_IFREQ_BYTES, _INTERFACES_MAX = 40, 1024  # of struct ifreq on 64-bit Linux
+_SIOCGIFMTU = 0x8921
 
 
 def check(
@@ -121,23 +120,14 @@ def _interface(config: DaemonConfig, engine: HostEngine) -> admin_pb2.Check:
 
 
 def _mtu_towards(address: str) -> int | None:
-    """The MTU of the interface with that IPv4 address; None if it cannot be found out.
-
-    socket.if_nameindex() would ask by a netlink socket, which the service's sandbox does not allow.
-    """
-    rows = array.array("B", bytes(_IFREQ_BYTES * _INTERFACES_MAX))
-    asked = struct.pack("iL", len(rows), rows.buffer_info()[0])
+    """The MTU of the interface with that IPv4 address; None if it cannot be found out."""
+    name = interface_of(address)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            size, _ = struct.unpack("iL", fcntl.ioctl(probe, _SIOCGIFCONF, asked))
-            for at in range(0, size, _IFREQ_BYTES):
-                name, found = struct.unpack_from("16s4x4s", rows, at)
-                if socket.inet_ntoa(found) == address:
-                    told = fcntl.ioctl(probe, _SIOCGIFMTU, struct.pack("16s16x", name))
-                    return int(struct.unpack_from("16si", told)[1])
+            told = fcntl.ioctl(probe, _SIOCGIFMTU, struct.pack("16s16x", name.encode())) if name else b""
         except OSError:
             return None
-    return None
+    return int(struct.unpack_from("16si", told)[1]) if told else None
 
 
 def of_job(job: Job, engine: HostEngine, jobs: JobTable) -> list[admin_pb2.Check]:

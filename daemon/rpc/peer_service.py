@@ -27,13 +27,15 @@ from ultima.daemon.hosts.coordinator import Coordinator
 from ultima.daemon.hosts.host import Host, address_of_peer
 from ultima.daemon.hosts.registration import Registration
 from ultima.daemon.jobs.hearing import Hearing, job_of
+from ultima.daemon.jobs.relay_desk import RelayDesk
+from ultima.daemon.jobs.routes import Routes
 from ultima.daemon.jobs.table import JobTable
 from ultima.daemon.jobs.trial import rate, reach
 from ultima.daemon.jobs.watchers import Watchers
 from ultima.daemon.observe.lives import copied, parts
 from ultima.daemon.observe.lives import whole as whole_life
 from ultima.daemon.probe.initiators import Initiators
-from ultima.daemon.rpc import cluster
+from ultima.daemon.rpc import cluster, relays
 from ultima.daemon.rpc.history_calls import bounds
 from ultima.daemon.rpc.trainer_service import inner_deadline
 from ultima.daemon.trust import job_secret
@@ -59,11 +61,14 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
         hearing: Hearing,
         engine: HostEngine,
         version: str,
+        desk: RelayDesk,
+        routes: Routes,
     ) -> None:
         """Callers are known by their certificates if there is `trust`, and by nothing if there is not."""
         self._coordinator, self._jobs = coordinator, jobs
         self._watchers, self._initiators, self._limits, self._trust = watchers, initiators, limits, trust
         self._hearing, self._engine, self._version = hearing, engine, version
+        self._desk, self._routes = desk, routes
         self._reached, self._reported, self._started = rate(), cluster.rate(), time.monotonic()
 
     @translated
@@ -139,6 +144,22 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
         if any(host.index == request.host_index and host.node != node for host, _ in job.hosts()):
             raise PermissionDenied(f"host_index = {request.host_index}: is the place of another node than {node!r}")
         return peer_pb2.HearResponse(incarnation=job.incarnation, lanes=self._hearing.counts(job, request.host_index))
+
+    @translated
+    async def Relay(self, request: peer_pb2.RelayRequest, context: Any) -> peer_pb2.RelayResponse:
+        """See peer.proto."""
+        self._check_member(request, context)
+        source, node = address_of_peer(context.peer()), caller_node(context, self._trust)
+        job, caller = relays.members(self._jobs.all(), request, source, node)
+        assert job.own is not None and job.links is not None
+        here = request.to_index == job.own.index
+        if here and not request.connection_ids:
+            self._routes.proposed(job, caller, request.by_index)
+            return peer_pb2.RelayResponse()
+        if len(request.connection_ids) != self._engine.ports_of(job.number):
+            raise InvalidArgument(f"connection_ids: {len(request.connection_ids)}: allowed: one per lane of the job")
+        to = job.own if here else job.links[request.to_index].host
+        return self._desk.answer(job, caller.host, to, request.connection_ids, source)
 
     @translated
     async def Forming(self, request: peer_pb2.FormingRequest, context: Any) -> peer_pb2.FormingResponse:

@@ -89,11 +89,17 @@ class Cluster:
 
     def _start(self, index: int, address: str) -> subprocess.Popen[bytes] | Process:
         self.runtime_dir(index).mkdir(mode=0o700)
-        arguments = ["--runtime-dir", str(self.runtime_dir(index)), "--bind", address]
+        where, more = self._listens(index, address)
+        arguments = ["--runtime-dir", str(self.runtime_dir(index)), *where]
         arguments += ["--port", str(PORT), "--log-level", "info", *([] if self._authority else ["--insecure"])]
         trust = papers(self.folder, f"n{index}", self._authority).environment if self._authority else {}
         with (self.folder / f"host{index}.log").open("wb") as log:
-            return self._child(self.lab.host(index), "ultimad", "ultima.daemon.process.main", arguments, trust, log)
+            variables = trust | more
+            return self._child(self.lab.host(index), "ultimad", "ultima.daemon.process.main", arguments, variables, log)
+
+    def _listens(self, index: int, address: str) -> tuple[list[str], dict[str, str]]:
+        """Flags that say where the daemon of host |index| is found, which is |address|, and variables."""
+        return ["--bind", address], {}
 
     def _child(
         self, host: Host, name: str, module: str, arguments: list[str], variables: dict[str, str], out: IO[bytes]

@@ -513,6 +513,7 @@ class JobStatus(google.protobuf.message.Message):
     VIEW_FIELD_NUMBER: builtins.int
     WIRES_FIELD_NUMBER: builtins.int
     ROUNDS_FIELD_NUMBER: builtins.int
+    RELAYED_FIELD_NUMBER: builtins.int
     job: builtins.str
     generation: builtins.int
     world_size: builtins.int
@@ -571,7 +572,7 @@ class JobStatus(google.protobuf.message.Message):
         """What the answering daemon has asked as the controller of a partial job; all 0 if it never was the controller."""
 
     @property
-    def ailments(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Ailment]:
+    def ailments(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[ultima.v1.types_pb2.Ailment]:
         """What ails the job, as far as this daemon has found out and the others have told it."""
 
     @property
@@ -588,6 +589,10 @@ class JobStatus(google.protobuf.message.Message):
 
     @property
     def rounds(self) -> ultima.v1.rounds_pb2.RoundsStatus: ...
+    @property
+    def relayed(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[ultima.v1.types_pb2.RelayedPair]:
+        """What this host has forwarded between others of the job that cannot reach each other."""
+
     def __init__(
         self,
         *,
@@ -616,7 +621,7 @@ class JobStatus(google.protobuf.message.Message):
         straggler_rank: builtins.int = ...,
         controller_host: builtins.int = ...,
         probes: ultima.v1.partial_pb2.ProbeStatus | None = ...,
-        ailments: collections.abc.Iterable[Global___Ailment] | None = ...,
+        ailments: collections.abc.Iterable[ultima.v1.types_pb2.Ailment] | None = ...,
         waiting_for: builtins.str = ...,
         world_size_asked: builtins.int = ...,
         late_host: builtins.int = ...,
@@ -627,46 +632,14 @@ class JobStatus(google.protobuf.message.Message):
         view: ultima.v1.types_pb2.JobView | None = ...,
         wires: collections.abc.Iterable[ultima.v1.partial_pb2.WireStatus] | None = ...,
         rounds: ultima.v1.rounds_pb2.RoundsStatus | None = ...,
+        relayed: collections.abc.Iterable[ultima.v1.types_pb2.RelayedPair] | None = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["coded", b"coded", "options", b"options", "probes", b"probes", "rounds", b"rounds", "view", b"view"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["ailments", b"ailments", "bucket_bytes_max", b"bucket_bytes_max", "coded", b"coded", "controller_host", b"controller_host", "generation", b"generation", "host_index", b"host_index", "hosts", b"hosts", "included_mean", b"included_mean", "job", b"job", "lanes", b"lanes", "last_diverged_op_seq", b"last_diverged_op_seq", "late_host", b"late_host", "late_of_us", b"late_of_us", "late_us", b"late_us", "missing_bytes", b"missing_bytes", "next_op_seq", b"next_op_seq", "op_p50_us", b"op_p50_us", "op_p99_us", b"op_p99_us", "ops_complete_count", b"ops_complete_count", "ops_diverged_count", b"ops_diverged_count", "ops_failed_count", b"ops_failed_count", "ops_insufficient_count", b"ops_insufficient_count", "ops_partial_count", b"ops_partial_count", "options", b"options", "options_from_op_seq", b"options_from_op_seq", "partial_ops", b"partial_ops", "probes", b"probes", "ranks", b"ranks", "rounds", b"rounds", "straggler_rank", b"straggler_rank", "view", b"view", "waited_p50_us", b"waited_p50_us", "waiting_for", b"waiting_for", "wires", b"wires", "world_size", b"world_size", "world_size_asked", b"world_size_asked"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["ailments", b"ailments", "bucket_bytes_max", b"bucket_bytes_max", "coded", b"coded", "controller_host", b"controller_host", "generation", b"generation", "host_index", b"host_index", "hosts", b"hosts", "included_mean", b"included_mean", "job", b"job", "lanes", b"lanes", "last_diverged_op_seq", b"last_diverged_op_seq", "late_host", b"late_host", "late_of_us", b"late_of_us", "late_us", b"late_us", "missing_bytes", b"missing_bytes", "next_op_seq", b"next_op_seq", "op_p50_us", b"op_p50_us", "op_p99_us", b"op_p99_us", "ops_complete_count", b"ops_complete_count", "ops_diverged_count", b"ops_diverged_count", "ops_failed_count", b"ops_failed_count", "ops_insufficient_count", b"ops_insufficient_count", "ops_partial_count", b"ops_partial_count", "options", b"options", "options_from_op_seq", b"options_from_op_seq", "partial_ops", b"partial_ops", "probes", b"probes", "ranks", b"ranks", "relayed", b"relayed", "rounds", b"rounds", "straggler_rank", b"straggler_rank", "view", b"view", "waited_p50_us", b"waited_p50_us", "waiting_for", b"waiting_for", "wires", b"wires", "world_size", b"world_size", "world_size_asked", b"world_size_asked"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___JobStatus: typing_extensions.TypeAlias = JobStatus
-
-@typing.final
-class Ailment(google.protobuf.message.Message):
-    """A trouble of a job that has a name and a remedy."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    NAME_FIELD_NUMBER: builtins.int
-    TEXT_FIELD_NUMBER: builtins.int
-    HOSTS_FIELD_NUMBER: builtins.int
-    PORTS_FIELD_NUMBER: builtins.int
-    name: builtins.str
-    """"udp blocked" """
-    text: builtins.str
-    """In full sentences, with what to do."""
-    @property
-    def hosts(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
-        """Indices of the hosts that are to blame, and the UDP ports."""
-
-    @property
-    def ports(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]: ...
-    def __init__(
-        self,
-        *,
-        name: builtins.str = ...,
-        text: builtins.str = ...,
-        hosts: collections.abc.Iterable[builtins.int] | None = ...,
-        ports: collections.abc.Iterable[builtins.int] | None = ...,
-    ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["hosts", b"hosts", "name", b"name", "ports", b"ports", "text", b"text"]
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-
-Global___Ailment: typing_extensions.TypeAlias = Ailment
 
 @typing.final
 class ExamineRequest(google.protobuf.message.Message):
@@ -868,6 +841,8 @@ class JobHostStatus(google.protobuf.message.Message):
     VIOLATIONS_COUNT_FIELD_NUMBER: builtins.int
     QUARANTINE_S_FIELD_NUMBER: builtins.int
     SECRETS_RENEWED_COUNT_FIELD_NUMBER: builtins.int
+    RELAY_HOST_FIELD_NUMBER: builtins.int
+    WAY_OPENED_FIELD_NUMBER: builtins.int
     state: ultima.v1.types_pb2.HostState.ValueType
     srtt_us: builtins.int
     """The smoothed round trip, and the least one of the last seconds, in microseconds; 0: not known."""
@@ -901,6 +876,12 @@ class JobHostStatus(google.protobuf.message.Message):
     quarantine_s: builtins.float
     secrets_renewed_count: builtins.int
     """Fresh secrets of the path to this host and from it that are in use or about to be."""
+    relay_host: builtins.int
+    """Index of the host that forwards packets between it and the answering host, or that told both where they are so that
+    they could open the way to each other; not set where packets go straight to its address.
+    """
+    way_opened: builtins.bool
+    """Both opened the way at the same time, through the NATs before them: nobody forwards."""
     @property
     def host(self) -> ultima.v1.types_pb2.Host: ...
     def __init__(
@@ -923,11 +904,16 @@ class JobHostStatus(google.protobuf.message.Message):
         violations_count: builtins.int = ...,
         quarantine_s: builtins.float = ...,
         secrets_renewed_count: builtins.int = ...,
+        relay_host: builtins.int | None = ...,
+        way_opened: builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["host", b"host"]
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_relay_host", b"_relay_host", "host", b"host", "relay_host", b"relay_host"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["base_rtt_us", b"base_rtt_us", "ce_packets", b"ce_packets", "feedbacks_beside", b"feedbacks_beside", "feedbacks_heard", b"feedbacks_heard", "feedbacks_sent", b"feedbacks_sent", "host", b"host", "lost_bytes", b"lost_bytes", "quarantine_s", b"quarantine_s", "received_bytes", b"received_bytes", "secrets_renewed_count", b"secrets_renewed_count", "sent_bytes", b"sent_bytes", "sent_packets", b"sent_packets", "srtt_us", b"srtt_us", "state", b"state", "violations_count", b"violations_count", "window_bytes", b"window_bytes", "window_cuts_count", b"window_cuts_count"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_relay_host", b"_relay_host", "base_rtt_us", b"base_rtt_us", "ce_packets", b"ce_packets", "feedbacks_beside", b"feedbacks_beside", "feedbacks_heard", b"feedbacks_heard", "feedbacks_sent", b"feedbacks_sent", "host", b"host", "lost_bytes", b"lost_bytes", "quarantine_s", b"quarantine_s", "received_bytes", b"received_bytes", "relay_host", b"relay_host", "secrets_renewed_count", b"secrets_renewed_count", "sent_bytes", b"sent_bytes", "sent_packets", b"sent_packets", "srtt_us", b"srtt_us", "state", b"state", "violations_count", b"violations_count", "way_opened", b"way_opened", "window_bytes", b"window_bytes", "window_cuts_count", b"window_cuts_count"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__relay_host: typing_extensions.TypeAlias = typing.Literal["relay_host"]
+    _WhichOneofArgType__relay_host: typing_extensions.TypeAlias = typing.Literal["_relay_host", b"_relay_host"]
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__relay_host) -> _WhichOneofReturnType__relay_host | None: ...
 
 Global___JobHostStatus: typing_extensions.TypeAlias = JobHostStatus
 

@@ -814,6 +814,86 @@ class PathCounts(google.protobuf.message.Message):
 Global___PathCounts: typing_extensions.TypeAlias = PathCounts
 
 @typing.final
+class RelayRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: builtins.int
+    GENERATION_FIELD_NUMBER: builtins.int
+    HOST_INDEX_FIELD_NUMBER: builtins.int
+    TO_INDEX_FIELD_NUMBER: builtins.int
+    CONNECTION_IDS_FIELD_NUMBER: builtins.int
+    BY_INDEX_FIELD_NUMBER: builtins.int
+    job: builtins.str
+    generation: builtins.int
+    host_index: builtins.int
+    """Index of the calling host, and of the one that it wants to exchange packets with."""
+    to_index: builtins.int
+    by_index: builtins.int
+    """Of a call without connection ids: the host that is to forward."""
+    @property
+    def connection_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """On the caller's packets to that host, one per lane of the job."""
+
+    def __init__(
+        self,
+        *,
+        job: builtins.str = ...,
+        generation: builtins.int = ...,
+        host_index: builtins.int = ...,
+        to_index: builtins.int = ...,
+        connection_ids: collections.abc.Iterable[builtins.int] | None = ...,
+        by_index: builtins.int = ...,
+    ) -> None: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["by_index", b"by_index", "connection_ids", b"connection_ids", "generation", b"generation", "host_index", b"host_index", "job", b"job", "to_index", b"to_index"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___RelayRequest: typing_extensions.TypeAlias = RelayRequest
+
+@typing.final
+class RelayResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PORT_FIELD_NUMBER: builtins.int
+    KEY_FIELD_NUMBER: builtins.int
+    ENDS_FIELD_NUMBER: builtins.int
+    READY_FIELD_NUMBER: builtins.int
+    SEEN_FIELD_NUMBER: builtins.int
+    OTHER_FIELD_NUMBER: builtins.int
+    OTHER_ADDRESS_FIELD_NUMBER: builtins.int
+    port: builtins.int
+    """UDP port to which the packets are sent; all lanes send data and feedback to this one."""
+    key: builtins.bytes
+    """Of the caller's hellos, 32 bytes, and the numbers of its ends, one per lane (docs/transport.md)."""
+    ready: builtins.bool
+    """Both hosts have asked, and all their sockets are known: what they send is forwarded."""
+    other_address: builtins.str
+    @property
+    def ends(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]: ...
+    @property
+    def seen(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[ultima.v1.types_pb2.Lane]:
+        """Per lane, as the called host sees them, 0 where it does not yet: the ports of the caller, and those of the other host
+        at its address.
+        """
+
+    @property
+    def other(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[ultima.v1.types_pb2.Lane]: ...
+    def __init__(
+        self,
+        *,
+        port: builtins.int = ...,
+        key: builtins.bytes = ...,
+        ends: collections.abc.Iterable[builtins.int] | None = ...,
+        ready: builtins.bool = ...,
+        seen: collections.abc.Iterable[ultima.v1.types_pb2.Lane] | None = ...,
+        other: collections.abc.Iterable[ultima.v1.types_pb2.Lane] | None = ...,
+        other_address: builtins.str = ...,
+    ) -> None: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["ends", b"ends", "key", b"key", "other", b"other", "other_address", b"other_address", "port", b"port", "ready", b"ready", "seen", b"seen"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___RelayResponse: typing_extensions.TypeAlias = RelayResponse
+
+@typing.final
 class FormingRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 

@@ -93,6 +93,11 @@ class PeerServiceStub(object):
                 request_serializer=ultima_dot_v1_dot_peer__pb2.ReportRequest.SerializeToString,
                 response_deserializer=ultima_dot_v1_dot_peer__pb2.ReportResponse.FromString,
                 _registered_method=True)
+        self.Relay = channel.unary_unary(
+                '/ultima.v1.PeerService/Relay',
+                request_serializer=ultima_dot_v1_dot_peer__pb2.RelayRequest.SerializeToString,
+                response_deserializer=ultima_dot_v1_dot_peer__pb2.RelayResponse.FromString,
+                _registered_method=True)
         self.ReadState = channel.unary_stream(
                 '/ultima.v1.PeerService/ReadState',
                 request_serializer=ultima_dot_v1_dot_peer__pb2.ReadStateRequest.SerializeToString,
@@ -206,6 +211,18 @@ class PeerServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Relay(self, request, context):
+        """Two hosts of a job cannot reach each other over UDP. With connection ids: forward the caller's packets to host
+        `to_index`, which asks the same; they go once `ready` says so. It holds for half a minute and is asked for again
+        before. Without, to `to_index` itself: exchange packets with the caller by way of `by_index`, a third host of the job
+        or one of the two. Idempotent. NOT_FOUND: there
+        is no such life of the job here, with these hosts. FAILED_PRECONDITION: the called host forwards nothing.
+        RESOURCE_EXHAUSTED: it forwards for as many as it can.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ReadState(self, request, context):
         """Parts of the state that a rank on the called host gives to newcomers; the rank reads them out of its own memory.
         Only for hosts of the job: PERMISSION_DENIED. NOT_FOUND: no rank there gives this state, or it gives it no longer.
@@ -271,6 +288,11 @@ def add_PeerServiceServicer_to_server(servicer, server):
                     servicer.Report,
                     request_deserializer=ultima_dot_v1_dot_peer__pb2.ReportRequest.FromString,
                     response_serializer=ultima_dot_v1_dot_peer__pb2.ReportResponse.SerializeToString,
+            ),
+            'Relay': grpc.unary_unary_rpc_method_handler(
+                    servicer.Relay,
+                    request_deserializer=ultima_dot_v1_dot_peer__pb2.RelayRequest.FromString,
+                    response_serializer=ultima_dot_v1_dot_peer__pb2.RelayResponse.SerializeToString,
             ),
             'ReadState': grpc.unary_stream_rpc_method_handler(
                     servicer.ReadState,
@@ -578,6 +600,33 @@ class PeerService(object):
             '/ultima.v1.PeerService/Report',
             ultima_dot_v1_dot_peer__pb2.ReportRequest.SerializeToString,
             ultima_dot_v1_dot_peer__pb2.ReportResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Relay(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ultima.v1.PeerService/Relay',
+            ultima_dot_v1_dot_peer__pb2.RelayRequest.SerializeToString,
+            ultima_dot_v1_dot_peer__pb2.RelayResponse.FromString,
             options,
             channel_credentials,
             insecure,

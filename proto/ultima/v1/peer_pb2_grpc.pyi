@@ -89,6 +89,14 @@ class PeerServiceStub:
     """For `ultima status --all`: how the jobs fare on the called host that have a host on the calling node, or at the
     caller's address where nobody is authenticated. RESOURCE_EXHAUSTED: the caller has asked too often. Read-only.
     """
+    Relay: grpc.UnaryUnaryMultiCallable[ultima.v1.peer_pb2.RelayRequest, ultima.v1.peer_pb2.RelayResponse]
+    """Two hosts of a job cannot reach each other over UDP. With connection ids: forward the caller's packets to host
+    `to_index`, which asks the same; they go once `ready` says so. It holds for half a minute and is asked for again
+    before. Without, to `to_index` itself: exchange packets with the caller by way of `by_index`, a third host of the job
+    or one of the two. Idempotent. NOT_FOUND: there
+    is no such life of the job here, with these hosts. FAILED_PRECONDITION: the called host forwards nothing.
+    RESOURCE_EXHAUSTED: it forwards for as many as it can.
+    """
     ReadState: grpc.UnaryStreamMultiCallable[ultima.v1.peer_pb2.ReadStateRequest, ultima.v1.peer_pb2.ReadStateResponse]
     """Parts of the state that a rank on the called host gives to newcomers; the rank reads them out of its own memory.
     Only for hosts of the job: PERMISSION_DENIED. NOT_FOUND: no rank there gives this state, or it gives it no longer.
@@ -157,6 +165,14 @@ class PeerServiceAsyncStub(PeerServiceStub):
     Report: grpc.aio.UnaryUnaryMultiCallable[ultima.v1.peer_pb2.ReportRequest, ultima.v1.peer_pb2.ReportResponse]  # type: ignore[assignment]
     """For `ultima status --all`: how the jobs fare on the called host that have a host on the calling node, or at the
     caller's address where nobody is authenticated. RESOURCE_EXHAUSTED: the caller has asked too often. Read-only.
+    """
+    Relay: grpc.aio.UnaryUnaryMultiCallable[ultima.v1.peer_pb2.RelayRequest, ultima.v1.peer_pb2.RelayResponse]  # type: ignore[assignment]
+    """Two hosts of a job cannot reach each other over UDP. With connection ids: forward the caller's packets to host
+    `to_index`, which asks the same; they go once `ready` says so. It holds for half a minute and is asked for again
+    before. Without, to `to_index` itself: exchange packets with the caller by way of `by_index`, a third host of the job
+    or one of the two. Idempotent. NOT_FOUND: there
+    is no such life of the job here, with these hosts. FAILED_PRECONDITION: the called host forwards nothing.
+    RESOURCE_EXHAUSTED: it forwards for as many as it can.
     """
     ReadState: grpc.aio.UnaryStreamMultiCallable[ultima.v1.peer_pb2.ReadStateRequest, ultima.v1.peer_pb2.ReadStateResponse]  # type: ignore[assignment]
     """Parts of the state that a rank on the called host gives to newcomers; the rank reads them out of its own memory.
@@ -289,6 +305,20 @@ class PeerServiceServicer(metaclass=abc.ABCMeta):
     ) -> typing.Union[ultima.v1.peer_pb2.ReportResponse, collections.abc.Awaitable[ultima.v1.peer_pb2.ReportResponse]]:
         """For `ultima status --all`: how the jobs fare on the called host that have a host on the calling node, or at the
         caller's address where nobody is authenticated. RESOURCE_EXHAUSTED: the caller has asked too often. Read-only.
+        """
+
+    @abc.abstractmethod
+    def Relay(
+        self,
+        request: ultima.v1.peer_pb2.RelayRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[ultima.v1.peer_pb2.RelayResponse, collections.abc.Awaitable[ultima.v1.peer_pb2.RelayResponse]]:
+        """Two hosts of a job cannot reach each other over UDP. With connection ids: forward the caller's packets to host
+        `to_index`, which asks the same; they go once `ready` says so. It holds for half a minute and is asked for again
+        before. Without, to `to_index` itself: exchange packets with the caller by way of `by_index`, a third host of the job
+        or one of the two. Idempotent. NOT_FOUND: there
+        is no such life of the job here, with these hosts. FAILED_PRECONDITION: the called host forwards nothing.
+        RESOURCE_EXHAUSTED: it forwards for as many as it can.
         """
 
     @abc.abstractmethod

@@ -755,3 +755,60 @@ class HostOutside(google.protobuf.message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___HostOutside: typing_extensions.TypeAlias = HostOutside
+
+@typing.final
+class Ailment(google.protobuf.message.Message):
+    """A trouble of a job that has a name and a remedy."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    TEXT_FIELD_NUMBER: builtins.int
+    HOSTS_FIELD_NUMBER: builtins.int
+    PORTS_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    """"udp blocked" """
+    text: builtins.str
+    """In full sentences, with what to do."""
+    @property
+    def hosts(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """Indices of the hosts that are to blame, and the UDP ports."""
+
+    @property
+    def ports(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        text: builtins.str = ...,
+        hosts: collections.abc.Iterable[builtins.int] | None = ...,
+        ports: collections.abc.Iterable[builtins.int] | None = ...,
+    ) -> None: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["hosts", b"hosts", "name", b"name", "ports", b"ports", "text", b"text"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___Ailment: typing_extensions.TypeAlias = Ailment
+
+@typing.final
+class RelayedPair(google.protobuf.message.Message):
+    """What a relay has forwarded from one host of a job to another."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    FROM_HOST_FIELD_NUMBER: builtins.int
+    TO_HOST_FIELD_NUMBER: builtins.int
+    BYTES_FIELD_NUMBER: builtins.int
+    from_host: builtins.int
+    to_host: builtins.int
+    bytes: builtins.int
+    def __init__(
+        self,
+        *,
+        from_host: builtins.int = ...,
+        to_host: builtins.int = ...,
+        bytes: builtins.int = ...,
+    ) -> None: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["bytes", b"bytes", "from_host", b"from_host", "to_host", b"to_host"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___RelayedPair: typing_extensions.TypeAlias = RelayedPair

@@ -64,6 +64,9 @@ def impersonations(job: Any, fellow: Any) -> Iterator[tuple[str, Any, str]]:
     yield "Probe", peer_pb2.ProbeRequest(**lives, op_seq=0, rank=0), "PERMISSION_DENIED"
     yield "Activate", peer_pb2.ActivateRequest(**lives, op_seq=0), "PERMISSION_DENIED"
     yield "Hear", peer_pb2.HearRequest(**lives, host_index=1), "PERMISSION_DENIED"
+    for ids in ([], [77]):
+        relayed = dict(host_index=1, to_index=0, connection_ids=ids)
+        yield "Relay", peer_pb2.RelayRequest(**lives, **relayed), "PERMISSION_DENIED"
     yield "ReadOps", peer_pb2.ReadOpsRequest(**lives, until_ns=2**62), "PERMISSION_DENIED"
     yield "ReadState", peer_pb2.ReadStateRequest(**lives, root=bytes(32)), "PERMISSION_DENIED"
 
