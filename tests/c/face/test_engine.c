@@ -261,6 +261,11 @@ static void engine__repairs_come_from_the_linger_copy(void)
     CHECK_EQ(r.status, UT_COMPLETE);
     CHECK_GE(r.bytes_repaired, ELEMENTS / 2 * 8);
     check_values(1, 0, 30, 2, 1);
+    ut_stats before, after;
+    ut_engine_stats(hosts[0].engine, &before);
+    ut_engine_job_remove(hosts[0].engine, 3, now);
+    ut_engine_stats(hosts[0].engine, &after);
+    CHECK(before.lost_packets > 0 && after.lost_packets == before.lost_packets); /* it outlives the job */
     end_world();
 }
 

@@ -186,6 +186,14 @@ uint32_t ut_engine_world(const ut_engine *e, uint32_t job)
     return j ? j->world : 0;
 }
 
+static void add_losses(ut_stats *ret, const ut_job *j)
+{
+    for (uint32_t h = 0; h < j->config.hosts; h++) {
+        ret->lost_packets += j->conn[h].tx.lost_packets;
+        ret->spurious_losses += j->conn[h].tx.spurious_losses;
+    }
+}
+
 void ut_engine_job_remove(ut_engine *e, uint32_t job, ut_ns now)
 {
     ut_job *j = job_of(e, job);
@@ -197,6 +205,7 @@ void ut_engine_job_remove(ut_engine *e, uint32_t job, ut_ns now)
             ut_op_fail(j, &j->op[k], UT_ERR_CLOSED, now);
     if (j->partial)
         ut_inboxes_close(j, now);
+    add_losses(&e->stats, j); /* counters never fall */
     for (uint32_t s = 0; s < UT_SESSIONS_MAX; s++)
         if (e->session[s].used && e->session[s].job == job)
             e->session[s].used = false;
@@ -450,10 +459,8 @@ void ut_engine_stats(const ut_engine *e, ut_stats *ret)
             ret->oldest_open_ns = op->time.start;
             ret->oldest_deadline_ns = works ? UT_NEVER : op->time.deadline;
         }
-        for (uint32_t h = 0; j && h < j->config.hosts; h++) {
-            ret->lost_packets += j->conn[h].tx.lost_packets;
-            ret->spurious_losses += j->conn[h].tx.spurious_losses;
-        }
+        if (j)
+            add_losses(ret, j);
     }
 }
 
