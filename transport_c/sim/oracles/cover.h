@@ -60,7 +60,7 @@
 #define SIM_COVER_QUANT(X) \
     X(int16) X(int8) X(int4) X(finer_answer) X(sum) X(avg) X(bounded) X(best_effort) X(reliable) X(agree) X(nearest) \
     X(at_random) X(residual) X(empty) X(alone) X(several_local) X(nonfinite) X(desync) X(complete) X(partial) \
-    X(insufficient) X(late) X(fewer_owners) X(hole) X(own_in_hole) X(repaired)
+    X(insufficient) X(late) X(fewer_owners) X(hole) X(own_in_hole) X(repaired) X(weighed) X(weighed_dense)
 /* clang-format on */
 /* Of worlds with a job whose hosts come and go. */
 /* clang-format off */

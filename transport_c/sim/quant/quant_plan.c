@@ -26,6 +26,26 @@ static void make_quant(sim_op *op, sim_rng *rng)
     op->agree = sim_chance(rng, 250000);
 }
 
+/* Averages become weighted ones, where few ranks can be told apart by what weights add up to, and all mean the same.
+ * Drawn apart: all else is as without. */
+static void weigh(sim_job_plan *j, sim_rng *rng)
+{
+    for (uint32_t k = 0; k < j->ops + sim_calm_ops(j) && sim_ranks_of(j) <= 10 && j->ops <= 20; k++) {
+        sim_op *op = &j->op[k];
+        const bool dense = op->wire == 0;
+        if (!sim_chance(rng, 350000) || op->collective != UT_ALLREDUCE || op->odd_rank != UINT32_MAX ||
+            !(dense || (op->wire && op->redop == UT_AVG)))
+            continue;
+        op->weighed = true;
+        op->nonfinite = false;
+        if (!dense)
+            continue;
+        op->count = op->count * ut_dtype_bytes(op->dtype) / sizeof(float);
+        op->dtype = UT_FLOAT32;
+        op->redop = UT_AVG;
+    }
+}
+
 /* One rank calls it otherwise, which must not be refused before anybody hears of it. */
 static void draw_desync(const sim_job_plan *j, sim_op *op, sim_rng *rng)
 {
@@ -76,4 +96,8 @@ void sim_plan_draw_quant(sim_plan *p, uint64_t seed, uint32_t hosts)
     for (uint32_t n = 0; n < p->jobs; n++)
         if (n == 0 || sim_chance(&rng, 600000))
             make_job(&p->job[n], !p->faultless, &rng);
+    sim_rng weights = sim_rng_for(seed, 24);
+    for (uint32_t n = 0; n < p->jobs; n++)
+        if (p->job[n].sparse_room)
+            weigh(&p->job[n], &weights);
 }

@@ -5,83 +5,10 @@
  *   O15 nothing lost: what rounding took from the contribution is in the residual, to the bit
  */
 #include "sim/quant/quant.h"
-#include "sim/world/seal.h"
-
-#include "core/wire/packets.h"
-#include "kernels/quant.h"
 
 #include <stdlib.h>
 
 #define FAIL SIM_VIEW_FAIL
-
-/* How this op is cut, found again without the core's code. */
-typedef struct cut {
-    unsigned form, answer;
-    uint32_t parts, each, part;
-} cut;
-
-static cut cut_of(const sim_view *v)
-{
-    const uint32_t payload = ut_wire_payload(v->w->plan.packet_bytes, sim_seal_overhead(v->w));
-    cut c = {.form = v->ask->as.wire & 15, .answer = v->ask->as.wire >> 4};
-    const uint32_t given = ut_quant_elements(c.form, payload), answered = ut_quant_elements(c.answer, payload);
-    c.parts = (given + answered - 1) / answered;
-    c.part = given / c.parts;
-    c.each = c.part * c.parts;
-    return c;
-}
-
-/* One slot of contributions: elements [from, to), the number of its chunk and its own number there. */
-typedef struct slot {
-    uint64_t from, to;
-    uint32_t chunk, number, owner;
-} slot;
-
-/* What the slot's owner adds up if it hears |ranks|. */
-static void add_up(const sim_view *v, const sim_quant *q, const cut *c, const slot *s, uint64_t ranks, float *sums)
-{
-    const uint32_t n = (uint32_t)(s->to - s->from);
-    float *given = sim_room(n * sizeof *given), *left = sim_room(n * sizeof *left);
-    uint8_t *bytes = sim_room(ut_quant_bytes(c->form, n));
-    memset(sums, 0, n * sizeof *sums);
-    for (uint32_t h = 0; h < v->hosts; h++) {
-        uint64_t theirs = ranks & v->job->host_ranks[h];
-        if (!theirs)
-            continue;
-        memset(given, 0, n * sizeof *given);
-        for (uint64_t rest = theirs; rest; rest &= rest - 1)
-            sim_quant_add(q, (uint32_t)__builtin_ctzll(rest), s->from, s->to, given);
-        const bool feeds = sim_quant_feeds(v->job, h, &v->ask->as);
-        for (uint32_t i = 0; i < n && feeds; i++)
-            left[i] = sim_quant_left(given[i]);
-        const ut_quant_rounding r = {.key = ut_quant_key(v->ask->entry.op_seq, 0, h, s->chunk, s->number),
-                                     .nearest = v->ask->as.nearest,
-                                     .divisor = 1};
-        (void)ut_quant_encode(c->form, bytes, given, feeds ? left : NULL, n, &r, NULL);
-        ut_quant_add(c->form, sums, bytes, n);
-        const float *kept = sim_quant_residual(v->rank, v->ask);
-        if (h == v->self && kept && feeds && !v->late && memcmp(kept + s->from, left, n * sizeof *left) != 0)
-            FAIL("O15 nothing lost", "elements [%" PRIu64 ", %" PRIu64 "): the residual is not what rounding took",
-                 s->from, s->to);
-    }
-    free(bytes);
-    free(left);
-    free(given);
-}
-
-/* Element [from, to) of it as the owner answers them, divided by |n|. */
-static void answer(const sim_view *v, const cut *c, const slot *s, uint64_t from, uint64_t to, uint32_t n,
-                   const float *sums, float *out)
-{
-    const uint32_t number = s->number * c->parts + (uint32_t)((from - s->from) / c->part),
-                   count = (uint32_t)(to - from);
-    uint8_t *bytes = sim_room(ut_quant_bytes(c->answer, count));
-    const ut_quant_rounding r = {.key = ut_quant_key(v->ask->entry.op_seq, 1, s->owner, s->chunk, number),
-                                 .divisor = v->ask->as.redop == UT_AVG ? (float)n : 1};
-    (void)ut_quant_encode(c->answer, bytes, sums + (from - s->from), NULL, count, &r, NULL);
-    ut_quant_decode(c->answer, out, bytes, count);
-    free(bytes);
-}
 
 /* What the elements show: who is in them, and of whom they tell nothing. */
 static sim_held shown(const sim_view *v, const sim_quant *q, uint64_t from, uint64_t to, const float *values)
@@ -90,6 +17,8 @@ static sim_held shown(const sim_view *v, const sim_quant *q, uint64_t from, uint
     for (uint64_t i = from; i < to; i++) {
         uint32_t other, one = sim_quant_giver(q, i, &other);
         if (values[i] != values[i] || (q->code.nonfinite && sim_code_nonfinite(&q->code, i)))
+            continue;
+        if (!sim_quant_weight(q, one)) /* of what weighs nothing nothing is seen */
             continue;
         if (values[i] == 0)
             held.unsure &= ~(sim_bit(one) | sim_bit(other));
@@ -106,18 +35,23 @@ static bool same(const float *a, const float *b, uint64_t n)
 }
 
 /* Whether elements [from, to) are what this host gave, |ranks| of it and perhaps some of |also|, as a result of its
- * own. */
+ * own. A weighted average of its ranks is one already. */
 static bool is_own(const sim_view *v, const sim_quant *q, uint64_t from, uint64_t to, uint64_t ranks, uint64_t also,
                    const float *values)
 {
     const uint64_t n = to - from, own = v->late ? sim_bit(v->rank->index) : v->job->host_ranks[v->self];
     float *sum = sim_room(n * sizeof *sum), *made = sim_room(n * sizeof *made);
-    const uint32_t least = UT_MAX2(sim_ones(ranks), 1u);
+    const uint32_t least = UT_MAX2(sim_ones(ranks), 1u), most = least + sim_ones(also & own);
     bool fits = false;
-    memset(sum, 0, n * sizeof *sum);
-    for (uint64_t rest = ranks ? ranks : own; rest; rest &= rest - 1)
-        sim_quant_add(q, (uint32_t)__builtin_ctzll(rest), from, to, sum);
-    for (uint32_t divisor = least; divisor <= least + sim_ones(also & own) && !fits && !(ranks & ~own); divisor++) {
+    for (uint64_t some = own; q->weighed && some && !fits; some = (some - 1) & own) {
+        if ((ranks & ~some) || (some & ~(ranks | also)))
+            continue;
+        sim_quant_bring(q, some, from, to, sum);
+        fits = same(sum, values + from, n);
+    }
+    if (!q->weighed)
+        sim_quant_bring(q, ranks ? ranks : own, from, to, sum);
+    for (uint32_t divisor = least; !q->weighed && divisor <= most && !fits && !(ranks & ~own); divisor++) {
         for (uint64_t i = 0; i < n; i++)
             made[i] = v->ask->as.redop == UT_AVG ? sum[i] / (float)divisor : sum[i];
         fits = same(made, values + from, n);
@@ -127,18 +61,25 @@ static bool is_own(const sim_view *v, const sim_quant *q, uint64_t from, uint64_
     return fits;
 }
 
-/* Whether they are what the owner makes of |ranks|, and perhaps of some of |also|, whose elements are in other slots.
- */
-static bool is_answer(const sim_view *v, const sim_quant *q, const cut *c, const slot *s, uint64_t from, uint64_t to,
-                      uint64_t ranks, uint64_t also, const float *values)
+/* Whether they are what the owner makes of |ranks|, and perhaps of some of |also|, whose elements are in other slots:
+ * they change the divisor alone, or what their hosts weigh. */
+static bool is_answer(const sim_view *v, const sim_quant *q, const sim_quant_cut *c, const sim_quant_slot *s,
+                      uint64_t from, uint64_t to, uint64_t ranks, uint64_t also, const float *values)
 {
     const uint64_t n = to - from;
     float *sums = sim_room((s->to - s->from) * sizeof *sums), *made = sim_room(n * sizeof *made);
-    const uint32_t least = UT_MAX2(sim_ones(ranks), 1u);
+    const uint32_t least = UT_MAX2(sim_ones(ranks), 1u), most = least + sim_ones(also);
     bool fits = false;
-    add_up(v, q, c, s, ranks ? ranks : also, sums);
-    for (uint32_t divisor = least; divisor <= least + sim_ones(also) && !fits; divisor++) {
-        answer(v, c, s, from, to, divisor, sums, made);
+    for (uint64_t some = also, more = 1; q->weighed && more && !fits; some = (some - 1) & also) {
+        more = some;
+        sim_quant_sum(v, q, c, s, ranks | some, sums);
+        sim_quant_answer(v, c, s, from, to, sim_quant_weights(q, ranks | some), sums, made);
+        fits = same(made, values + from, n);
+    }
+    if (!q->weighed)
+        sim_quant_sum(v, q, c, s, ranks ? ranks : also, sums);
+    for (uint32_t divisor = least; !q->weighed && divisor <= most && !fits; divisor++) {
+        sim_quant_answer(v, c, s, from, to, divisor, sums, made);
         fits = same(made, values + from, n);
     }
     free(made);
@@ -148,8 +89,8 @@ static bool is_answer(const sim_view *v, const sim_quant *q, const cut *c, const
 
 /* The ranks of which a slot can be made, of those that it may hold; all bits count. Without pairs a rank of which
  * nothing is told changes the divisor alone, unless it shows in another part of the same contributions. */
-static sim_held read_slot(sim_view *v, const sim_quant *q, const cut *c, const slot *s, uint64_t from, uint64_t to,
-                          const float *values)
+static sim_held read_slot(sim_view *v, const sim_quant *q, const sim_quant_cut *c, const sim_quant_slot *s,
+                          uint64_t from, uint64_t to, const float *values)
 {
     const sim_held may = shown(v, q, from, to, values), beside = shown(v, q, s->from, s->to, values);
     const uint64_t unsure = may.unsure, some = beside.ranks & unsure;
@@ -159,7 +100,7 @@ static sim_held read_slot(sim_view *v, const sim_quant *q, const cut *c, const s
         const uint64_t ranks = may.ranks | also, rest = q->pairs ? 0 : unsure & ~also;
         more = also != 0;
         bool fits = !v->late && is_answer(v, q, c, s, from, to, ranks, rest, values);
-        if (!fits && (v->late || v->hosts > 1)) {
+        if (!fits && (v->late || v->hosts > 1 || !c->form)) {
             fits = is_own(v, q, from, to, ranks, rest, values);
             v->w->cover[SIM_QUANT_own_in_hole] += fits;
         }
@@ -211,13 +152,29 @@ static uint32_t owner_of(const sim_view *v, uint64_t element, uint64_t *from, ui
     return 0;
 }
 
+/* What each host's ranks weigh, of those hosts that were heard. */
+static void check_weights(const sim_view *v, const sim_quant *q)
+{
+    for (uint32_t h = 0; h < v->hosts; h++) {
+        const ut_receipt_peer *row = &v->r->peer[h];
+        const uint64_t ranks = (uint64_t)row->fresh << __builtin_ctzll(v->job->host_ranks[h]);
+        if (q->weighed && !ranks) /* it is not known which they are */
+            continue;
+        const uint64_t want = q->weighed ? sim_quant_weights(q, ranks) : 0;
+        if (row->share != want && (h == v->self || row->share || !q->weighed))
+            FAIL("O3 conservation", "host %u, ranks %#" PRIx64 ", is said to weigh %" PRIu64 ", it weighs %" PRIu64, h,
+                 ranks, row->share, want);
+    }
+}
+
 static void check_numbers(const sim_view *v, const sim_quant *q)
 {
     const ut_receipt *r = v->r;
     const uint64_t infinite = sim_code_infinite(&q->code, 0, v->ask->as.count);
     if (v->late)
         return;
-    if (r->nonfinite != v->nonfinite || (v->ask->as.count && r->nonfinite_given != infinite))
+    check_weights(v, q);
+    if (r->nonfinite != v->nonfinite || (v->ask->as.wire && v->ask->as.count && r->nonfinite_given != infinite))
         FAIL("O2 fingerprint",
              "the receipt counts %" PRIu64 " elements as not finite, there are %" PRIu64 "; given %" PRIu64
              " of %" PRIu64,
@@ -230,7 +187,7 @@ void sim_read_quant(sim_view *v, const uint8_t *result)
 {
     const float *values = (const float *)(const void *)result;
     const sim_quant q = sim_quant_of(v->w, v->rank->job, v->ask->entry.op_seq, &v->ask->as);
-    const cut c = cut_of(v);
+    const sim_quant_cut c = sim_quant_cut_of(v);
     sim_begin_notes(v);
     count(v);
     if (v->liar && !v->late) { /* what it has put in, nobody can tell */
@@ -240,9 +197,15 @@ void sim_read_quant(sim_view *v, const uint8_t *result)
             sim_note_unread(v, v->ask->as.count);
         return;
     }
+    if (v->r->hadamard && !v->late && v->ask->as.count) { /* a dense one: it is near what it should be, not equal */
+        sim_note_ranks(v, 0, v->ask->as.count, (sim_held){0, sim_first(v->job->ranks)});
+        v->run[v->runs - 1].end = v->ask->as.count;
+        check_weights(v, &q);
+        return;
+    }
     for (uint64_t i = 0, end; i < v->ask->as.count; i = end) {
         uint64_t first, last;
-        slot s = {.owner = owner_of(v, i, &first, &last)};
+        sim_quant_slot s = {.owner = owner_of(v, i, &first, &last)};
         s.chunk = chunk_of(v, s.owner);
         s.number = (uint32_t)((i - first) / c.each);
         s.from = first + (uint64_t)s.number * c.each;

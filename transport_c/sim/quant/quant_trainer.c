@@ -17,7 +17,8 @@ sim_quant sim_quant_of(sim_world *w, uint32_t job, uint64_t op_seq, const sim_op
     sim_quant q = {.bits = sim_mix(w->seed ^ sim_mix(op_seq << 8 | job)),
                    .ranks = w->job[job].ranks,
                    .code = sim_code_of(w, job, op_seq, op)};
-    q.pairs = q.ranks > 1 && q.ranks <= 8 && (q.bits & 3) != 0;
+    q.weighed = op->weighed;
+    q.pairs = q.ranks > 1 && q.ranks <= 8 && (q.bits & 3) != 0 && !q.weighed;
     return q;
 }
 
@@ -26,6 +27,25 @@ uint32_t sim_quant_giver(const sim_quant *q, uint64_t element, uint32_t *ret_oth
     const uint32_t one = (uint32_t)(element % q->ranks);
     *ret_other = q->pairs && (element / q->ranks) % 2 ? (one + 1) % q->ranks : one;
     return one;
+}
+
+/* Within a quarter of each other, so that no form rounds what one of them gives to nothing; but one rank in some ops
+ * has none. */
+uint32_t sim_quant_weight(const sim_quant *q, uint32_t rank)
+{
+    if (!q->weighed)
+        return 1;
+    if (q->bits >> 8 & 1 && rank == (q->bits >> 16) % q->ranks)
+        return 0;
+    return (uint32_t)(12 + sim_mix(q->bits ^ rank) % 4) << (q->bits >> 24) % 20;
+}
+
+uint64_t sim_quant_weights(const sim_quant *q, uint64_t ranks)
+{
+    uint64_t sum = 0;
+    for (uint64_t rest = ranks; rest; rest &= rest - 1)
+        sum += sim_quant_weight(q, (uint32_t)__builtin_ctzll(rest));
+    return sum;
 }
 
 /* From 0.75 to 1, either sign, times a power of two that is the op's own. */
@@ -68,7 +88,7 @@ float sim_quant_left(float given)
 
 bool sim_quant_feeds(const sim_job *job, uint32_t host, const sim_op *op)
 {
-    return op->feeds && job->plan->local[host] == 1;
+    return op->wire && op->feeds && job->plan->local[host] == 1;
 }
 
 static uint64_t residual_at(const sim_rank *r, const sim_ask *ask)
@@ -78,12 +98,17 @@ static uint64_t residual_at(const sim_rank *r, const sim_ask *ask)
 
 const float *sim_quant_residual(const sim_rank *r, const sim_ask *ask)
 {
-    return ask->entry.residual ? (const float *)(const void *)(r->arena + ask->entry.residual - 1) : NULL;
+    const uint64_t at = ut_submission_residual(&ask->entry);
+    return at ? (const float *)(const void *)(r->arena + at - 1) : NULL;
 }
 
 static void count_kind(sim_world *w, const sim_rank *r, const sim_op *op)
 {
     static const uint16_t forms[] = {SIM_QUANT_int16, SIM_QUANT_int8, SIM_QUANT_int4};
+    w->cover[SIM_QUANT_weighed] += op->weighed;
+    w->cover[SIM_QUANT_weighed_dense] += op->weighed && !op->wire;
+    if (!op->wire)
+        return;
     static const uint16_t modes[] = {0, SIM_QUANT_bounded, SIM_QUANT_best_effort, SIM_QUANT_reliable};
     const sim_job *job = &w->job[r->job];
     w->cover[forms[(op->wire & 15) - 4]]++;
@@ -111,14 +136,20 @@ void sim_quant_ask(sim_world *w, sim_rank *r, sim_ask *ask)
     sim_quant_fill(&q, r->index, 0, op->count, src);
     if (e->dst != e->src)
         memset(r->arena + e->dst, FILL_BYTE, op->count * sizeof *src);
-    e->collective = UT_ALLREDUCE_QUANT;
-    e->rounding = op->nearest;
-    e->alike.quant.forms = op->wire;
+    if (op->wire) {
+        e->collective = UT_ALLREDUCE_QUANT;
+        e->rounding = op->nearest;
+        e->alike.quant.forms = op->wire;
+    }
     if (sim_quant_feeds(job, job->index_of[r->host], op)) {
         float *left = (float *)(void *)(r->arena + residual_at(r, ask));
         for (uint64_t i = 0; i < op->count; i++)
             left[i] = sim_quant_left(src[i]);
         e->residual = residual_at(r, ask) + 1;
+    }
+    if (op->weighed) {
+        e->flags |= UT_SUBMIT_WEIGHTED;
+        e->residual |= (uint64_t)sim_quant_weight(&q, r->index) << UT_RESIDUAL_BITS;
     }
     count_kind(w, r, op);
 }
@@ -139,7 +170,7 @@ void sim_quant_check_arena(sim_world *w, const sim_rank *r, const sim_ask *ask)
 {
     const ut_submission *e = &ask->entry;
     const uint64_t bytes = e->count * sizeof(float), end = ask->slot + r->slot_bytes;
-    const uint64_t left = e->residual ? e->residual - 1 : end, behind = UT_MAX2(e->src, e->dst) + bytes;
+    const uint64_t at = ut_submission_residual(e), left = at ? at - 1 : end, behind = UT_MAX2(e->src, e->dst) + bytes;
     check_margin(w, r, e, ask->slot, UT_MIN2(e->src, e->dst));
     check_margin(w, r, e, UT_MIN2(e->src, e->dst) + bytes, UT_MAX2(e->src, e->dst));
     check_margin(w, r, e, behind, left);

@@ -52,6 +52,7 @@ typedef struct sim_op {
     uint8_t spread;      /* enum sim_spread */
     uint8_t wire;        /* forms in which a quantised op travels, as ut_alike has them; 0: it is not quantised */
     bool nearest, feeds; /* it rounds to the nearest; ranks bring residuals */
+    bool weighed;        /* ranks give weights, quantised or dense */
     uint8_t hint_off;    /* how much more this rank says than there is to expect */
     uint32_t sparse_ppm; /* of the rows a rank gives */
     bool nonfinite;      /* some elements are Inf on all ranks */
@@ -78,6 +79,8 @@ typedef struct sim_part_plan {
     uint64_t count; /* elements; all ops are alike */
     uint8_t dtype, redop, mode;
     bool world;     /* UT_SUBMIT_WORLD */
+    uint8_t wire;   /* forms in which contributions travel, as ut_alike has them; 0: they are dense */
+    bool feeds;     /* ranks bring residuals, and round to the nearest */
     ut_ns deadline; /* of every call */
     uint32_t steps; /* calls of each rank with faults; then those of the calm */
     uint8_t style[SIM_RANKS];
@@ -199,6 +202,8 @@ void sim_plan_draw_deterministic(sim_plan *plan, uint64_t seed);
 void sim_plan_perf(sim_plan *plan, uint32_t loss_ppm);
 /* partial_plan.c: that world with partial jobs in it. */
 void sim_plan_draw_partial(sim_plan *plan, uint64_t seed, uint32_t hosts);
+/* That world whose partial jobs travel in few bits. */
+void sim_plan_draw_partial_quant(sim_plan *p, uint64_t seed, uint32_t hosts);
 /* coded_plan.c: that world with a coded job in it. */
 enum sim_coded_kind { SIM_STAR, SIM_STAR_LINEAR, SIM_TREE };
 void sim_plan_draw_coded(sim_plan *plan, uint64_t seed, uint32_t hosts, enum sim_coded_kind kind);
