@@ -26,6 +26,9 @@ from ultima.daemon.jobs.table import JobTable
 from ultima.daemon.probe.initiators import Initiators
 
 log = logging.getLogger("ultimad")
+# How a call is refused by which a newcomer with state uses up the number of an op that the others are through with
+# (client/api/newcomers.py): UT_ERR_REDOP, which no other call of a client in an elastic job comes to.
+OP_SKIPPED = 9
 
 
 class News:
@@ -100,6 +103,8 @@ class News:
                 name, "error", host,
             )  # fmt: skip
         elif event.kind == EventKind.BAD_SUBMISSION:
+            if event.a == OP_SKIPPED and job is not None and job.elastic:
+                return
             seen = about(name, event.session)
             log.warning("bad submission job=%s session=%d error=-%d", name, event.session, event.a, extra=seen)
         elif event.kind == EventKind.DIVERGED:

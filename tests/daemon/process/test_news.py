@@ -7,10 +7,14 @@ import asyncio
 import re
 from typing import Any
 
+import pytest
+
 from tests.daemon.helpers import House, Trainer, engine, eventually, status
+from ultima.base.words import ERR_REDOP
 from ultima.cli.status import job_lines
 from ultima.daemon.engine.engine import EventKind, Status
 from ultima.daemon.observe.ring import ops_in
+from ultima.daemon.process.news import OP_SKIPPED
 
 
 async def gathering(house: House, lanes: int = 1) -> tuple[Any, Trainer]:
@@ -65,6 +69,20 @@ async def test_event__of_another_kind_brings_them_along(house: House) -> None:
     fake.emit(EventKind.BAD_SUBMISSION, 0, session=0, a=9)
     await eventually(lambda: fake.events_waiting == 0, "the daemon was woken")
     assert job.record.ring.total == 1
+
+
+@pytest.mark.parametrize("elastic, error, warned", [(True, 9, False), (False, 9, True), (True, 10, True)])
+async def test_refusal__of_an_op_that_a_newcomer_skips_is_no_trouble(
+    house: House, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, elastic: bool, error: int,
+    warned: bool,
+) -> None:  # fmt: skip
+    assert -OP_SKIPPED == ERR_REDOP
+    daemon, _ = await gathering(house)
+    (job,), fake = daemon.jobs.all(), engine(daemon)
+    monkeypatch.setattr(type(job), "elastic", elastic)
+    fake.emit(EventKind.BAD_SUBMISSION, 0, session=0, a=error)
+    await eventually(lambda: fake.events_waiting == 0, "the daemon was woken")
+    assert (f"bad submission job={job.name} session=0 error=-{error}" in caplog.text) is warned
 
 
 async def test_ops__of_two_lanes_are_kept_in_the_order_in_which_they_ended(house: House) -> None:
