@@ -345,6 +345,10 @@ class Council:
             return
         slots = [m.slot for m in epoch.members]
         if job.elastic:
+            if before is not None:
+                went = [m for m in before.members if m not in epoch.members]
+                left = sum(m in room.seat.words and room.seat.words[m].leaving for m in went)
+                job.moves.changed(sum(m not in before.members for m in epoch.members), left, len(went) - left)
             self._look_who_is_in(room, epoch)
         if job.own.index in slots:  # in its place may be an earlier life of this host: then it still takes part by that
             self._hand_over(job, epoch)

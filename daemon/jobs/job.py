@@ -25,7 +25,7 @@ from ultima.daemon.jobs.unheard import Unheard
 from ultima.daemon.observe.late import Late, LateHosts
 from ultima.daemon.observe.partial_stats import PartialStats
 from ultima.daemon.observe.record import JobRecord, Life
-from ultima.daemon.observe.stats import OpStats, ProbeStats
+from ultima.daemon.observe.stats import OpStats, ProbeStats, ViewStats
 from ultima.daemon.trainers.attach import Trainer
 from ultima.v1 import peer_pb2, records_pb2, types_pb2
 
@@ -140,6 +140,7 @@ class Job:
     left: set[int] = field(default_factory=set)
     """Ranks that left in good order: they want the next life of the job, not this one."""
     stats: OpStats = field(default_factory=OpStats)
+    moves: ViewStats = field(default_factory=ViewStats)
     record: JobRecord = field(default_factory=JobRecord)
     """What the flight recorder has of its ops here."""
     partial: PartialStats | None = None

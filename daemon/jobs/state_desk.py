@@ -109,6 +109,7 @@ class StateDesk:
         request = peer_pb2.ReadStateRequest(job=job.name, generation=job.generation, root=root, parts=parts)
         async with aclosing(self._peers.read_state(job.links[rank].host.place, request)) as answers:
             async for part, data in answers:
+                job.moves.state_bytes["received"] += len(data)
                 yield part, data
 
     # ---- what other hosts ask and say ----
@@ -140,6 +141,7 @@ class StateDesk:
                 except TimeoutError:
                     raise Unavailable("the rank that has the state does not answer") from None
                 if data:
+                    job.moves.state_bytes["sent"] += len(data)
                     yield wish.part, data
                 if not parts and len(data) < PART_BYTES:
                     return

@@ -53,6 +53,13 @@ ROWS = (
     Metric("ultima_contributors", "Hosts in every byte of the newest op.", ("ultima_job",)),
     Metric("ultima_hosts", "Hosts of the job.", ("ultima_job",)),
     Metric("ultima_world_size", "Ranks of the job.", ("ultima_job",)),
+    Metric(
+        "ultima_view_changes", "Changes of an elastic job's view: hosts came, left, are gone.", ("ultima_job", "reason")
+    ),
+    Metric("ultima_state_bytes", "State given to, and taken from, other hosts.", ("ultima_job", "direction")),
+    Metric("ultima_view", "Number of the newest view of an elastic job.", ("ultima_job",)),
+    Metric("ultima_view_members", "Ranks that are in it.", ("ultima_job",)),
+    Metric("ultima_view_least", "Ranks that an op of it needs.", ("ultima_job",)),
     Metric("ultima_deadline_seconds", "Deadline of the newest op with a receipt.", ("ultima_job",)),
     Metric("ultima_computed_share", "Least share of the time that a rank here computes.", ("ultima_job",)),
     Metric("ultima_oldest_op_seconds", "Age of the oldest open op; 0 for none.", ()),

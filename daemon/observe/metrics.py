@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ultima.daemon.observe.stats import WireBytes
+from ultima.daemon.observe.stats import ViewFacts, WireBytes
 
 STRAGGLER_OPS = 256  # newest ops of a job, of which the straggler's score is a share
 
@@ -42,6 +42,8 @@ class JobFacts:
     rounds_s: float = 0.0
     """How long they took together."""
     computed_share: float = 1.0
+    view: ViewFacts | None = None
+    """Where hosts come and go."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,6 +49,7 @@ class _Collector:
     def collect(self) -> Iterator[Metric]:
         yield from _daemon(self._facts)
         yield from _jobs(self._facts.jobs)
+        yield from _views(self._facts.jobs)
         yield from _peers(self._facts)
 
 
@@ -134,6 +135,18 @@ def _jobs(jobs: Sequence[JobFacts]) -> Iterator[Metric]:
     yield _gauge("ultima_hosts", [([job.name], len(job.hosts)) for job in jobs])
     yield _gauge("ultima_world_size", [([job.name], job.world_size) for job in jobs])
     yield _gauge("ultima_deadline_seconds", [([job.name], job.deadline_s) for job in jobs if job.deadline_s])
+
+
+def _views(jobs: Sequence[JobFacts]) -> Iterator[Metric]:
+    """Of those whose hosts come and go."""
+    rows = [(job.name, job.view) for job in jobs if job.view is not None]
+    changes = [([name, reason], count) for name, view in rows for reason, count in view.changes.items()]
+    yield _counter("ultima_view_changes", changes)
+    moved = [([name, way], count) for name, view in rows for way, count in view.state_bytes.items()]
+    yield _counter("ultima_state_bytes", moved)
+    yield _gauge("ultima_view", [([name], view.number) for name, view in rows])
+    yield _gauge("ultima_view_members", [([name], view.members) for name, view in rows])
+    yield _gauge("ultima_view_least", [([name], view.least) for name, view in rows])
 
 
 def _buckets(counts: Sequence[int]) -> list[tuple[str, float]]:

@@ -5,12 +5,16 @@ from __future__ import annotations
 
 import statistics
 from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from ultima.daemon.engine.engine import Event, Status
 from ultima.daemon.engine.events import wire_words
 
 RECENT_OPS = 1024
+VIEW_REASONS = ("came", "left", "gone")
+"""What hosts did when a view changed."""
 ENDS = (Status.COMPLETE, Status.PARTIAL, Status.INSUFFICIENT, Status.FAILED)
 """What an op can end with; the others are answers to calls of partial jobs."""
 
@@ -23,6 +27,32 @@ class WireBytes(NamedTuple):
     received: int = 0
     values: int = 0
     """Bytes of arrays that were received as that payload: dense ops would have received as many."""
+
+
+@dataclass(frozen=True, slots=True)
+class ViewFacts:
+    """Who is in a job whose hosts come and go, and what has moved between its hosts beside ops."""
+
+    number: int
+    members: int
+    least: int
+    changes: Mapping[str, int]
+    """By VIEW_REASONS."""
+    state_bytes: Mapping[str, int]
+    """Of state, "sent" and "received"."""
+
+
+class ViewStats:
+    """Counts since the job began here."""
+
+    def __init__(self) -> None:
+        self.changes = dict.fromkeys(VIEW_REASONS, 0)
+        self.state_bytes = dict.fromkeys(("sent", "received"), 0)
+
+    def changed(self, came: int, left: int, gone: int) -> None:
+        """Another view holds: how many hosts came, left in good order, or are gone. It counts by each of these once."""
+        for name, hosts in zip(VIEW_REASONS, (came, left, gone), strict=True):
+            self.changes[name] += hosts > 0
 
 
 class OpStats:

@@ -16,6 +16,7 @@ from ultima.daemon.jobs.table import JobTable
 from ultima.daemon.observe.keeper import Keeper
 from ultima.daemon.observe.metrics import STRAGGLER_OPS, Facts, JobFacts, PeerFacts
 from ultima.daemon.observe.progress import judge_all
+from ultima.daemon.observe.stats import ViewFacts
 from ultima.daemon.observe.totals import Path, Totals
 from ultima.daemon.trust.trust import Trust
 from ultima.v1.limits import WIRE_VERSION
@@ -106,7 +107,15 @@ class Gauges:
             rounds=dict(record.rounds.counts) if record.rounds else {},
             rounds_s=record.rounds.took_us / 1e6,
             computed_share=record.rounds.computed_share,
+            view=self._view(job),
         )
+
+    def _view(self, job: Job) -> ViewFacts | None:
+        view = self._jobs.fellows.council.view(job) if job.elastic else None
+        if view is None or job.elastic is None:
+            return None
+        moved = dict(job.moves.changes), dict(job.moves.state_bytes)
+        return ViewFacts(view.number, len(view.ranks), job.elastic.least, *moved)
 
     def _paths(self, now: HostSnapshot) -> Iterator[tuple[Path, str, PeerStats]]:
         for job in self._jobs.all():

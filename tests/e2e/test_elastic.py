@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Real daemons whose hosts join, leave and die while the job runs. Sums prove who is in."""
 
+import re
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 
@@ -11,11 +14,19 @@ import pytest
 import ultima
 from tests.daemon.trust.papers import Authority
 from tests.e2e.elastic import check, enter, enter_all, summed, whole_soon
-from tests.e2e.hosts import Hosts, everywhere, new_job_name
+from tests.e2e.hosts import DaemonProcess, Hosts, everywhere, new_job_name
 from tests.e2e.test_secure import secure_hosts
 from ultima import Status
 from ultima.admin.calls import get_receipts, get_status
 from ultima.cli.explain import decoded
+
+
+def told_of(host: DaemonProcess, job: str) -> dict[str, float]:
+    """What a daemon's metrics say of the views of a job, by name and reason."""
+    command = [sys.executable, "-m", "ultima", "metrics", "--socket", str(host.socket)]
+    text = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    rows = re.findall(rf'(?m)^(ultima_view\w*){{(?:reason="(\w+)",)?ultima_job="{job}"}} (\S+)$', text)
+    return {f"{name} {reason}".rstrip(): float(value) for name, reason, value in rows}
 
 
 @pytest.mark.check
@@ -47,6 +58,11 @@ def test_elastic__hosts_join_leave_and_die(daemons: Callable[[int], Hosts]) -> N
         whole_soon(jobs)
         numbers = [job.view.number for job in jobs.values()]
         assert len({*numbers}) == 1, numbers
+        told = told_of(hosts[0], name)
+        ranks = told["ultima_view"], told["ultima_view_members"], told["ultima_view_least"]
+        assert ranks == (numbers[0], 3, 2), told
+        changes = [told[f"ultima_view_changes_total {reason}"] for reason in ("came", "left", "gone")]
+        assert changes == [3, 1, 1], told
     finally:
         for job in jobs.values():
             job.close()

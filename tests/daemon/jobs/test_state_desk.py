@@ -11,6 +11,7 @@ from ultima.daemon.base.errors import InvalidArgument, NotFound
 from ultima.daemon.base.waiting import Changes
 from ultima.daemon.hosts.peers import Peers
 from ultima.daemon.jobs.state_desk import PART_BYTES, StateDesk
+from ultima.daemon.observe.stats import ViewStats
 from ultima.v1 import trainer_pb2, types_pb2
 
 ROOT = b"r" * 32
@@ -36,7 +37,7 @@ class Place:
         trainer = SimpleNamespace(want_state=self.wanted.append)
         self.job: Any = Job(
             name="j", elastic=True, own=SimpleNamespace(index=0), incarnation=70, links=links, number=1, over=False,
-            sessions={0: SimpleNamespace(trainer=trainer)}, state_word=None,
+            sessions={0: SimpleNamespace(trainer=trainer)}, state_word=None, moves=ViewStats(),
         )  # fmt: skip
         watchers = SimpleNamespace(tell_state=lambda job: self.told.append(job.state_word))
         council = SimpleNamespace(
@@ -93,6 +94,7 @@ async def test_read__parts_come_from_the_rank_until_it_gives_another_state() -> 
         told = await place.turn(table=told.table, wish=told.wish, data=b"of part %d" % told.part)
     await reader
     assert found == [(1, b"of part 1"), (0, b"of part 0")]
+    assert place.job.moves.state_bytes == {"sent": 18, "received": 0}
     with pytest.raises(NotFound, match="does not give this state"):
         await read(b"x" * 32, 0)
     with pytest.raises(InvalidArgument, match="parts = 2: allowed: 0 to 1"):

@@ -10,7 +10,7 @@ from ultima.daemon.observe.durations import BOUNDS_S
 from ultima.daemon.observe.metrics import STRAGGLER_OPS, Facts, JobFacts, PeerFacts
 from ultima.daemon.observe.metrics_text import REASONS, TROUBLES
 from ultima.daemon.observe.ring import OpRing
-from ultima.daemon.observe.stats import WireBytes
+from ultima.daemon.observe.stats import ViewFacts, WireBytes
 
 
 def some_facts(jobs: int = 2, peers: int = 3, **changed: Any) -> Facts:
@@ -36,6 +36,7 @@ def some_facts(jobs: int = 2, peers: int = 3, **changed: Any) -> Facts:
         rounds={"stepped": 9, "missed": 2, "void": 1, "state": 3, "failed": 4},
         rounds_s=6.5,
         computed_share=0.75,
+        view=ViewFacts(7, 5, 6, {"came": 3, "left": 1, "gone": 2}, {"sent": 512, "received": 64}),
     )
     values = dict(
         version="1.2.3",

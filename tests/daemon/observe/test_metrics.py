@@ -79,6 +79,9 @@ def test_render__values() -> None:
     assert found["ultima_wire_value_bytes_total", (job, ("wire", "int8"))] == 128
     assert found["ultima_rounds_total", (("outcome", "missed"), job)] == 2
     assert (found["ultima_round_seconds_total", (job,)], found["ultima_computed_share", (job,)]) == (6.5, 0.75)
+    views = [found[f"ultima_view{name}", (job,)] for name in ("", "_members", "_least")]
+    assert views == [7, 5, 6] and found["ultima_view_changes_total", (("reason", "came"), job)] == 3
+    assert found["ultima_state_bytes_total", (("direction", "received"), job)] == 64
     assert found["ultima_culprit_total", (("peer", "10.0.0.2"), ("reason", "gone"))] == 2
     assert found["ultima_straggler_score", (("peer", "10.0.0.2"),)] == pytest.approx(64 / 256)
     assert found["ultima_kernel_drops_total", (("lane", "3"),)] == 4
