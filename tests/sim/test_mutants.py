@@ -20,8 +20,8 @@ from tests.making import BUILD, TRANSPORT, make
 from tests.sim.test_sim import run, told
 
 FOLDER = TRANSPORT / "sim/mutants"
-SEEDS = {"plain": 200, "--hostile": 200, "--partial": 1000, "--sparse": 100, "--quant": 100, "--seats": 100, "--coded": 100,
-         "--tree": 100, "--coded --hostile": 100, "--coded --hosts 8": 100}  # fmt: skip
+SEEDS = {"plain": 200, "--hostile": 200, "--partial": 1000, "--sparse": 100, "--quant": 100, "--seats": 100,
+         "--coded": 100, "--tree": 100, "--coded --hostile": 100, "--coded --hosts 8": 100}  # fmt: skip
 pytestmark = pytest.mark.timeout(600)
 
 

@@ -155,7 +155,8 @@ def test_elastic_sbatch__passes_the_signal_on_and_waits(tmp_path: Path) -> None:
     assert "#SBATCH --signal=B:TERM@" in ELASTIC_SBATCH.read_text()
     stand_in = tmp_path / "ultima"
     leave = "kill $!; sleep 0.2; echo left; exit 3"
-    stand_in.write_text(f"#!/bin/bash\ntrap '{leave}' TERM\necho \"$@\" $ULTIMA_JOB_SECRET_FILE\nsleep 20 >/dev/null 2>&1 & wait $!\n")
+    program = f"trap '{leave}' TERM; echo \"$@\" $ULTIMA_JOB_SECRET_FILE; sleep 20 >/dev/null 2>&1 & wait $!"
+    stand_in.write_text(f"#!/bin/bash\n{program}\n")
     stand_in.chmod(0o755)
     told = {"HOME": str(tmp_path), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     command = ["bash", str(ELASTIC_SBATCH), "train.py", "--steps", "5"]
