@@ -13,9 +13,10 @@ import shlex
 import statistics
 import subprocess
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ultima.admin.paths import Path, path_of
 from ultima.base.errors import UltimaError
 
 PORT_FIRST, PORTS = 20_000, 8_000  # for names of jobs: each pair's is another
@@ -35,6 +36,8 @@ class Pair:
     bus_gbs: float = 0.0
     error: str = ""
     """Why there are no figures."""
+    path: Path = field(default_factory=Path)
+    """What the way between the two is like."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +51,18 @@ class Ask:
     seconds: float
     ultima: str = "ultima"
     """The command there."""
+    rate: float | None = None
+    """Bytes a second of the links, if somebody has said it."""
 
 
 SSH = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "{host}")
 SLURM = ("srun", "--overlap", "--nodes=1", "--ntasks=1", "--nodelist={host}", "sh", "-c")
 
 
-def line_of(ask: Ask, a: str, rank: int, port: int) -> str:
-    """What the shell of one of the two hosts is told. Rank 0 prints the report as JSON, and nothing else."""
+def line_of(ask: Ask, a: str, b: str, rank: int, port: int) -> str:
+    """What the shell of one of the two hosts is told. It prints objects of JSON and nothing else: what its daemon has
+    counted before the ops, the report on rank 0, what was counted after them, and on rank 0 how far `b` is. Only the
+    ops decide how it ends."""
     variables = {
         "RANK": rank,
         "WORLD_SIZE": 2,
@@ -66,9 +73,11 @@ def line_of(ask: Ask, a: str, rank: int, port: int) -> str:
     }
     said = " ".join(f"{name}={shlex.quote(str(value))}" for name, value in variables.items())
     perf = f"{said} {ask.ultima} perf -b {shlex.quote(ask.size)} -n {ask.iterations} --loss-columns"
+    counted = f"{ask.ultima} status --json 2>/dev/null"
     if rank:
-        return f"{perf} >/dev/null"
-    return f'd=$(mktemp -d) && {perf} -J "$d/report" >/dev/null && cat "$d/report"; s=$?; rm -rf "$d"; exit $s'
+        return f"{counted}; {perf} >/dev/null; s=$?; {counted}; exit $s"
+    ops = f'd=$(mktemp -d) && {perf} -J "$d/report" >/dev/null && cat "$d/report"; s=$?; rm -rf "$d"'
+    return f"{counted}; {ops}; {counted}; {ask.ultima} ping {shlex.quote(b)} --json 2>/dev/null; exit $s"
 
 
 def all_pairs(hosts: Sequence[str], ask: Ask, tell: Callable[[Pair], None] = lambda pair: None) -> list[Pair]:
@@ -85,7 +94,7 @@ def one_pair(a: str, b: str, ask: Ask, port: int) -> Pair:
     runs = []
     try:
         for rank, host in enumerate((a, b)):
-            command = [word.replace("{host}", host) for word in ask.via] + [line_of(ask, a, rank, port)]
+            command = [word.replace("{host}", host) for word in ask.via] + [line_of(ask, a, b, rank, port)]
             runs.append(
                 subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
             )
@@ -104,10 +113,24 @@ def one_pair(a: str, b: str, ask: Ask, port: int) -> Pair:
             lines = said.decode(errors="replace").strip().splitlines()
             why = lines[-1][:SAID_MAX] if lines else f"status {run.returncode}"
             return Pair(a, b, error=f"{host}: {why}")
+    objects = [told_by(printed) for printed, _ in told]
     try:
-        return read(a, b, json.loads(told[0][0]))
-    except (ValueError, KeyError, IndexError, TypeError):
+        report = next(each for each in objects[0] if "results" in each)
+        return replace(read(a, b, report), path=path_of((a, b), objects, ask.rate))
+    except (ValueError, KeyError, IndexError, TypeError, StopIteration):
         return Pair(a, b, error=f"{a}: printed no report; does an older version run there?")
+
+
+def told_by(printed: bytes) -> list[dict[str, Any]]:
+    """The objects of JSON that a host printed, one after the other, as far as they are any."""
+    text, at, found = printed.decode(errors="replace"), 0, []
+    while (at := text.find("{", at)) >= 0:
+        try:
+            one, at = json.JSONDecoder().raw_decode(text, at)
+        except ValueError:
+            break
+        found.append(one)
+    return found
 
 
 def read(a: str, b: str, report: dict[str, Any]) -> Pair:

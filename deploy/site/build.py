@@ -36,7 +36,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "elastic_torch",
     ),
     "Choose": ("comparison", "migration", "faq"),
-    "Operate": ("operations", "failures", "security"),
+    "Operate": ("operations", "far", "failures", "security"),
     "How it works": ("architecture", "papers", "transport", "protocol", "decisions", "performance"),
     "API reference": (),
     "C headers": (),
