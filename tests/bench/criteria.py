@@ -12,8 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tests.bench.rig import CODED, OWN, Series, wire_bound_us
+from tests.bench.rig import CODED, MTU, OWN, Series, wire_bound_us
 
+FRAME = 1514  # bytes of a full packet's frame, as the switch of a lab with distance counts
 TAIL_OPS_MIN = 20  # of fewer ops nobody can tell a 99th percentile
 
 
@@ -77,6 +78,11 @@ RATE_P50 = 1.02  # to the better Gloo's: nothing is lost, and both have to move 
 # Seconds from the first rank's call to the last one's, four hosts, 25 MB, 1 Gbit/s: in training no two call together.
 APART_S = (0.01, 0.02)
 APART_P50 = 1.05
+# Of hosts that are apart, 25 MB, 100 Mbit/s: how many, ms one way, loss in percent; by loss the most that the median
+# and the 99th percentile may be of the better Gloo's, and the median of the wire's bound and two round trips.
+WAN = tuple((hosts, delay_ms, loss) for hosts in (4, 2) for delay_ms in (25.0, 50.0) for loss in (0.0, 0.1, 1.0))
+WAN_RATE = 100.0
+WAN_MOST = {0.0: (1.0, math.inf, 1.05), 0.1: (0.8, math.inf, 1.10), 1.0: (0.7, 0.6, 1.10)}
 OWN_LOSS_RATIO, OWN_BOUND_RATIO = 1.06, 1.05
 CROSS_GROWTH = 1.05
 CPU_NS_PER_BYTE = 0.45
@@ -169,6 +175,27 @@ def apart_checks(case: str, found: Mapping[str, Series]) -> list[Check]:
         Check(case, "share of bytes missing", own.missing, 0.0),
         machine_cpu_check(case, found, CPU_SHAPED),
     ]
+
+
+def wan_name(hosts: int, delay_ms: float, loss: float) -> str:
+    return f"N={hosts}, {delay_ms:g} ms, {f'{loss:g} %' if loss else 'no loss'}"
+
+
+def wan_checks(hosts: int, delay_ms: float, loss: float, size: int, found: Mapping[str, Series]) -> list[Check]:
+    """|size|: bytes of the bucket. An op may take two round trips besides what the wire needs: somebody has to say what
+    may come, in each of its two stages."""
+    case, own = wan_name(hosts, delay_ms, loss), found[OWN]
+    p50, p99, goal = WAN_MOST[loss]
+    goal_us = wire_bound_us(size, hosts, WAN_RATE) * FRAME / MTU + 4 * delay_ms * 1e3
+    checks = [
+        Check(case, "p50 to better Gloo", own.p50 / better(found, "p50"), p50),
+        Check(case, "own p50 to the wire and two round trips", own.p50 / goal_us, goal, note=f"{goal_us / 1e3:.0f} ms"),
+        Check(case, "share of bytes missing", own.missing, 0.0),
+    ]
+    if not math.isinf(p99):
+        tail = own.p99 if own.ops >= TAIL_OPS_MIN else math.nan
+        checks.append(Check(case, "p99 to better Gloo", tail / better(found, "p99"), p99))
+    return checks
 
 
 def cpu_check(hosts: int, size: int, own: Series, moved: float) -> Check:

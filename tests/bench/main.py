@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ultima beside Gloo, in one lab and in turn: every table with its criteria, a JSON file, and plots.
 
-    make bench                              all tables, about 35 minutes, root, a quiet machine
+    make bench                              all tables but wan, about 35 minutes, root, a quiet machine
     make bench ARGS="--only loss slow"      some of them
     make bench ARGS="--only fairness"       a small job beside one that asks for all it can
+    make bench ARGS="--only wan"            hosts that are apart; an hour, of which Gloo over cubic takes most
     make bench ARGS=--quick                 a smoke of about three minutes; its verdicts mean little
     make bench-long                         2000 ops of Ultima's a case and 300 of Gloo's, for tails; hours
     make bench-long ARGS="--only loss --case '25 MB, 1 %'"  one case of it
@@ -25,14 +26,15 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from tests.bench import plots, report
-from tests.bench.studies import CASED, LONG, QUICK, STUDIES, Effort, Table
+from tests.bench.studies import CASED, LENGTHY, LONG, QUICK, STUDIES, Effort, Table
 from tests.lab.lab import unavailable
 
 
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make bench ARGS=...", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--only", nargs="+", choices=list(STUDIES), default=list(STUDIES), metavar="TABLE",
-                        help=f"of {', '.join(STUDIES)}")  # fmt: skip
+    parser.add_argument("--only", nargs="+", choices=list(STUDIES), metavar="TABLE",
+                        default=[name for name in STUDIES if name not in LENGTHY],
+                        help=f"of {', '.join(STUDIES)}; without it all but {', '.join(LENGTHY)}")  # fmt: skip
     parser.add_argument(
         "--case", nargs="+", default=(), metavar="PART",
         help=f"of the tables {' and '.join(CASED)}: cases with one of these in their names",

@@ -14,6 +14,7 @@ from typing import Any
 from tests.bench.gang import RANK, Gang
 from tests.bench.usage import ENGINE, Meter, Usage
 from tests.lab.cluster import Cluster
+from tests.lab.distance import Far
 from tests.lab.lab import Lab, Unit
 
 OWN = "ultima"
@@ -125,7 +126,8 @@ class Rig:
     """|hosts| hosts with a daemon each, and gangs of contenders that start when they are first asked for.
 
     |rate|: Mbit/s of every link, 0 for unshaped. |bytes_max|: largest bucket to come. |environments|: by contender,
-    such as "ultima ring", the options of its job. |note| is told what goes on, for a progress bar.
+    such as "ultima ring", the options of its job. |note| is told what goes on, for a progress bar. |far|: how far the
+    hosts are apart.
     """
 
     def __init__(
@@ -136,8 +138,9 @@ class Rig:
         unit: Unit = "packet",
         environments: Mapping[str, Mapping[str, str]] | None = None,
         note: Callable[[str], None] | None = None,
+        far: Far | None = None,
     ) -> None:
-        self.lab = Lab(hosts, rate, unit=unit)
+        self.lab = Lab(hosts, rate, unit=unit, far=far)
         self.cluster = Cluster(self.lab, anew=True)
         self.hosts, self.rate = hosts, rate
         self._bytes_max, self._environments = bytes_max, environments or {}

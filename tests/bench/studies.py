@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tests.bench import call_cost, criteria, fairness
@@ -16,12 +16,14 @@ from tests.bench.overhead import beyond, measure
 from tests.bench.rig import CODED, CONTENDERS, OWN, STRAGGLERS, Rig, Series, moved_bytes, turns_anew
 from tests.bench.usage import has_wide_products
 from tests.lab.cluster import PORT
+from tests.lab.distance import Far
 from tests.lab.flood import Garbage
 from tests.lab.traffic import Flow
 
 RATE = 1000.0  # Mbit/s of a shaped link
 HOSTS = 4
-MB25, MB4 = 25_000_000, 4_000_000
+MB25, MB4, MB1 = 25_000_000, 4_000_000, 1_000_000
+WAN_QUICK = ((HOSTS, 25.0, 0.0), (HOSTS, 25.0, 1.0))  # cubic takes four seconds for a MB at 1 %
 SLOW_HOST = 1
 
 
@@ -237,6 +239,36 @@ def apart(effort: Effort, note: Note) -> Table:
     return table
 
 
+def wan(effort: Effort, note: Note) -> Table:
+    """Hosts that are apart, behind a switch that delays. A lab for each distance, as paths know how short they were."""
+    size, cases = (MB1, WAN_QUICK) if effort.quick else (MB25, criteria.WAN)
+    rate = criteria.WAN_RATE
+    table = Table("wan", f"Hosts apart, so many ms one way, {rate:g} Mbit/s, a queue of one round trip, {size} bytes")
+    cases = tuple(case for case in cases if effort.wants(criteria.wan_name(*case)))
+    for hosts, delay_ms in dict.fromkeys(case[:2] for case in cases):
+        near = Far(2 * delay_ms, rate_mbit=rate, queue_ms=2 * delay_ms)
+        with Rig(hosts, size, rate, note=note, far=near) as rig:
+            for percent in (case[2] for case in cases if case[:2] == (hosts, delay_ms)):
+                rig.lab.distance.set(near)
+                before = rig.lab.distance.counts()
+
+                def worsen(percent: float = percent, rig: Rig = rig, near: Far = near) -> None:
+                    rig.lab.distance.set(replace(near, loss_pct=percent))
+
+                found = rig.turns(size, max(4, effort.ops // 10), effort.seconds, rounds=min(2, effort.rounds),
+                                  before=worsen, rival_ops=effort.rival_ops)  # fmt: skip
+                now, case = rig.lab.distance.counts(), criteria.wan_name(hosts, delay_ms, percent)
+                if percent and now.lost == before.lost:
+                    raise RuntimeError(f"the lab was asked for {percent} % loss and dropped nothing")
+                table.facts[f"{case}: frames lost, and dropped by queues"] = (
+                    now.lost - before.lost,
+                    now.crowded - before.crowded,
+                )
+                table.cases[case] = found
+                table.checks += criteria.wan_checks(hosts, delay_ms, percent, size, found)
+    return table
+
+
 def fair(effort: Effort, note: Note) -> Table:
     """Ten seconds on one link with a cubic TCP flow in the same direction."""
     table = Table("fair", "Beside one cubic TCP flow from host 0 to host 1, N=2, 1 Gbit/s, 25 MB")
@@ -327,11 +359,15 @@ STUDIES: dict[str, Callable[[Effort, Note], Table]] = {
     "flood": flood,
     "overhead": overhead,
     "fairness": beside_a_hog,
+    "wan": wan,
 }
+LENGTHY = ("wan",)
+"""Tables that are measured only if they are named: an hour, most of which Gloo over cubic takes."""
 
 CASED = {
     "loss": [case_name(*case) for case in criteria.LOSS],
     "rates": [criteria.rate_name(*case) for case in criteria.RATES],
     "unshaped": [f"N={hosts}, {size_name(size)}" for hosts, size in criteria.UNSHAPED],
+    "wan": [criteria.wan_name(*case) for case in criteria.WAN],
 }
 """Tables of which cases can be asked for, and the names of these."""

@@ -221,6 +221,23 @@ def test_rates__time_wakeups_and_cpu_have_a_limit_each() -> None:
     }
 
 
+def test_wan__is_held_against_gloo_and_against_the_wire_and_two_round_trips() -> None:
+    # 25 MB on two hosts at 100 Mbit/s: 17361 packets of 1514 B take 2102.8 ms, and two round trips at 25 ms 100 ms.
+    found = _case(3_000_000.0, 2_500_000.0, 2_300_000.0)
+    found[OWN].receipts = [[_receipt()]]
+    checks = _by_name(criteria.wan_checks(2, 25.0, 0.0, 25_000_000, found))
+    own = checks["own p50 to the wire and two round trips"]
+    assert own.value == pytest.approx(2300 / 2202.8, rel=1e-4) and own.verdict == "pass"
+    assert checks["p50 to better Gloo"].value == pytest.approx(0.92) and checks["p50 to better Gloo"].verdict == "pass"
+    assert set(checks) == {"p50 to better Gloo", "own p50 to the wire and two round trips", "share of bytes missing"}
+    lossy = _by_name(criteria.wan_checks(2, 25.0, 1.0, 25_000_000, found))
+    assert lossy["p50 to better Gloo"].verdict == lossy["p99 to better Gloo"].verdict == "FAIL"
+    found[OWN].us = found[OWN].us[:19]
+    few = _by_name(criteria.wan_checks(2, 25.0, 1.0, 25_000_000, found))
+    assert few["p99 to better Gloo"].verdict == "not measured"
+    assert _by_name(criteria.wan_checks(4, 50.0, 0.1, 25_000_000, found))["p50 to better Gloo"].limit == 0.8
+
+
 def test_apart__time_and_cpu_have_a_limit_each() -> None:
     found = _case(1000.0, 1100.0, 1051.0)
     for name, cpu_s in (("gloo cubic", 10.0), ("gloo bbr", 12.0), (OWN, 14.0)):

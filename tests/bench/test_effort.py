@@ -80,6 +80,8 @@ def test_wants__all_cases_or_those_that_are_named() -> None:
     assert [name for name in names if Effort(only=("4 MB", "5 %")).wants(name)] == [
         "25 MB, 5 %", "4 MB, 0.1 %", "4 MB, 1 %"]  # fmt: skip
     assert len(CASED["unshaped"]) == len(criteria.UNSHAPED)
+    assert [name for name in CASED["wan"] if Effort(only=("N=2, 50 ms",)).wants(name)] == [
+        "N=2, 50 ms, no loss", "N=2, 50 ms, 0.1 %", "N=2, 50 ms, 1 %"]  # fmt: skip
     assert [name for name in CASED["rates"] if Effort(only=("N=2",)).wants(name)] == [
         "N=2, 500 Mbit/s", "N=2, 1000 Mbit/s"]  # fmt: skip
 
@@ -87,8 +89,8 @@ def test_wants__all_cases_or_those_that_are_named() -> None:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["--case", "1 %"], "--case is for --only loss or rates or unshaped, not for unshaped loss rates"),
-        (["--only", "slow", "--case", "1 %"], "--case is for --only loss or rates or unshaped, not for slow"),
+        (["--case", "1 %"], "--case is for --only loss or rates or unshaped or wan, not for unshaped loss rates"),
+        (["--only", "slow", "--case", "1 %"], "--case is for --only loss or rates or unshaped or wan, not for slow"),
         (["--only", "loss", "--case", "3 %"], "--case '3 %': in the name of no case; they are 25 MB, no loss; 25 MB"),
     ],
 )
