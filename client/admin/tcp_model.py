@@ -26,8 +26,8 @@ def window_packets(loss: float, round_trip_s: float) -> float:
     is lost."""
     if loss <= 0:
         return math.inf
-    factor = (CUBIC_C * (3 + CUBIC_BETA) / (4 * (1 - CUBIC_BETA))) ** 0.25
-    return max(factor * (round_trip_s / loss) ** 0.75, math.sqrt(1.5 / loss))
+    factor = math.pow(CUBIC_C * (3 + CUBIC_BETA) / (4 * (1 - CUBIC_BETA)), 0.25)
+    return max(factor * math.pow(round_trip_s / loss, 0.75), math.sqrt(1.5 / loss))
 
 
 def flow_bytes_per_s(link_bytes_per_s: float, loss: float, round_trip_s: float) -> float:

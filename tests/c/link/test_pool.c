@@ -24,8 +24,8 @@ static void pool__holds_a_round_trip_of_the_link_and_some_packets(void)
     }
 }
 
-/* What the tallest burst takes beyond the path: three times the usual pool, or what comes in 2 ms more, and no more than
- * a cache holds or the path brings in two round trips. Whoever has room for that is not bounded by it. */
+/* What the tallest burst takes beyond the path: three times the usual pool, or what comes in 2 ms more, and no more
+ * than a cache holds or the path brings in two round trips. Whoever has room for that is not bounded by it. */
 static void pool__says_how_much_room_suffices(void)
 {
     static const struct {
