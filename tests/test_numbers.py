@@ -52,7 +52,7 @@ def test_steps__have_as_many_numbers_as_in_the_core() -> None:
     text = (ROOT / "transport_c/ext/coded/coded.h").read_text()
     assert "UT_STEP_OPS = (1 << (UT_OP_SEQ_BITS - 32)) - UT_OPS_MAX + 1," in text
     assert OP_SEQ_MAX == 2 ** int(bits) >= 2**32 * STEP_OPS
-    assert STEP_OPS == 2 ** (int(bits) - 32) - 4 + 1
+    assert 2 ** (int(bits) - 32) - 4 + 1 == STEP_OPS
 
 
 def test_peers__have_every_statistic_of_the_core() -> None:

@@ -49,6 +49,8 @@ ONCE_FAILED = {
     "4265": "a host that had been cut off took another out of the owners; the oracle gave them no ops to agree again",
     "5942": "a late answer of a daemon that had died brought its host back to life; a real daemon waits for none",
     "3701 --partial": "what a host did not give was missing, for the others had taken it out of the owners",
+    "135 --coded --hostile": "who came back began where its former life had lied that the job was",
+    "567012 --coded --hostile": "as 135",
 }
 
 
