@@ -27,19 +27,19 @@ PATH = Path(1, bytes(range(32)), 0x0102030405060708, 3, 5, 1, 0xA1B2C3D4, "golde
 NUMBER = 0x1_0000_0007
 SEALED = {  # of the golden packet with this name, by suite: its last 24 bytes, under number NUMBER in epoch 2
     "data__scatter_of_two_floats": (
-        "ab96bee3b391b4b1159480c97e8730e188423f3e22b7d074",
-        "cc59e7788cc8fbdc37a19e23a954db1a2bc8a92ae6f44122",
-        "8aaf5ba511722ed8ab9fca4a727d26876ba3733501b0a48d",
+        "ab96bee3b391b4b1fd19ebcb5cc596716eeda006b6655800",
+        "cc59e7788cc8fbdcb7235609c9476bc33c308bb059856148",
+        "8aaf5ba511722ed8954a5934ed4c285411619f5312de5577",
     ),
     "data__broadcast_repair_with_all_saturated": (
-        "00000000ffffffab9992627715e932a53a9deeef70690fdb",
-        "00000000ffffffccce62c0d4dc9d1b309eef06fe17fdf996",
-        "00000000ffffff8ad9e4c8439385485ab2c62b5bb087122d",
+        "00000000ffffffab6548011e05d900e56591eb7900f435ae",
+        "00000000ffffffcce4969d75958ed99f01692ee51535b081",
+        "00000000ffffff8a9011c60c1a37fb5cbddc634af9a26016",
     ),
     "data__many_missing_and_highest_bucket": (
-        "aa963edcb391b4f105cb7cf1e693383c970a08c550a0997b",
-        "cd5967478cc8fb9cbb073668dce04763c1fdacf2637e5ca5",
-        "8bafdb9a11722e98af590e31f11f5f190bce73a2fe207ead",
+        "aa963edcb391b4f1a98fedf8edc679d5416a47c71bf38fb6",
+        "cd5967478cc8fb9cd5c795107e6f6783cedb961c09f93d6f",
+        "8bafdb9a11722e980758f5a4e60a9b5554ebc88d921c8552",
     ),
     "feedback__first_grant": (
         "b8696074726e71563053dfe1255e6a7cdaebb284a18aa692",
@@ -47,9 +47,9 @@ SEALED = {  # of the golden packet with this name, by suite: its last 24 bytes, 
         "e8aeb2b466d126415793f27487bfb4e5c4190030a3a7731b",
     ),
     "feedback__two_ops_and_two_words": (
-        "9fd07f37c116d74b9beead5e9ecbce1aedb181f55a35c4d6",
-        "f092a7224ede6d0f346e5afe7502edc0720f561b4f8f41cc",
-        "5f9bcbff53cd854341f69ee7bb9bfc2631b4c7ad3c7ddc19",
+        "9fd07f37c116d74b6128bc228be53b6c8391a4b2f14078df",
+        "f092a7224ede6d0f2ecbd2c345381b63feff62aaf7298515",
+        "5f9bcbff53cd85433c614d009040d91701d88f43e3f21bf6",
     ),
     "feedback__a_broadcast_and_an_all_gather_that_failed": (
         "4f2f6ac9b3521f5682111fa01b23ab4372039b2328468fb9",
