@@ -158,12 +158,18 @@ typedef struct ut_submission {
     uint8_t collective;
     uint8_t rounding;
     uint8_t portion;
-    uint8_t skipped;
+    union {
+        uint8_t skipped;
+        uint8_t gift_forms;
+    };
     union {
         struct {
             uint64_t wanted;
             uint32_t oldest_step;
-            uint32_t newest_step;
+            union {
+                uint32_t newest_step;
+                uint32_t gift_residual;
+            };
         };
         struct {
             union {

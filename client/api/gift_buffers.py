@@ -8,12 +8,26 @@ words of the completion ring say how far the engine is (`ut_completion_ring.take
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from ultima.base.buffers import AnyArray
 from ultima.base.errors import ResourceExhausted
 from ultima.base.words import DType
 from ultima.session.session import Session
+
+
+@dataclass(slots=True)
+class Given:
+    """What was given and no op is known to have taken: one step's gradient, or the sum of those of several."""
+
+    steps: list[int]
+    array: AnyArray
+
+    def apart(self) -> Given:
+        """The same in memory of its own."""
+        return Given(self.steps, self.array if self.array.base is None else self.array.copy())
 
 
 class Piece:

@@ -32,6 +32,7 @@ from ultima.api.sync import SyncResult, sync_model
 from ultima.base.durations import Duration
 from ultima.base.errors import InvalidArgument, Unsupported
 from ultima.base.foreign import intruder
+from ultima.base.quant_form import WireWords
 from ultima.base.receipt import Receipt
 from ultima.base.warning import UltimaWarning
 from ultima.coded import Plan
@@ -369,20 +370,18 @@ class PartialJob(Job):
         """Gives `array` for an op and waits for the result: see `Partial.allreduce`, which this is.
 
         op: "avg" divides by what `partial` was told, "sum" by nothing. agree: False. step: number of the op that
-        `array` is for; by default the next one. wire, answer, rounding, feedback, weight: None. The rest as for
-        `Job.allreduce`.
+        `array` is for; by default the next one. feedback: a whole array of `Job.empty`; it belongs to the engine until
+        an op has taken `array`. weight: None. The rest as for `Job.allreduce`.
         """
         if op not in GIFT_OPS:
             raise InvalidArgument("op", op, "one of " + ", ".join(GIFT_OPS) + " in a job with a policy")
         if agree:
             raise InvalidArgument("agree", agree, "False in a job with a policy")
-        words = {"wire": wire, "answer": answer, "rounding": rounding, "feedback": feedback, "weight": weight}
-        for field, value in words.items():
-            if value is not None:
-                shown = "an array" if field == "feedback" else value
-                raise InvalidArgument(field, shown, "None in a job with a policy")
+        if weight is not None:
+            raise InvalidArgument("weight", weight, "None in a job with a policy")
+        words: WireWords = {"wire": wire, "answer": answer, "rounding": rounding, "feedback": feedback}
         divisor = "none" if op == "sum" else None
-        return self._face.reduce(array, divisor, step=step, deadline=deadline, out=out, mode=mode, dtype=dtype)
+        return self._face.reduce(array, divisor, step=step, deadline=deadline, out=out, mode=mode, dtype=dtype, **words)
 
     def partial(self, *, local_reduce: str | None = None, divisor: str | None = None) -> Partial:
         """Where this rank leaves gradients for ops; it is always the same object. The arguments hold from

@@ -18,17 +18,18 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 
 from ultima.api import combine
 from ultima.api.connection import Connection
-from ultima.api.gift_buffers import GiftBuffers, Piece
+from ultima.api.gift_buffers import GiftBuffers, Given, Piece
 from ultima.api.requests import allreduce_op
 from ultima.base.buffers import AnyArray, elements
 from ultima.base.durations import Duration
 from ultima.base.errors import DeadlineExceeded, InvalidArgument, ProtocolError
+from ultima.base.quant_form import WireWords
 from ultima.base.receipt import Receipt, Status
 from ultima.base.words import (
     ADAPTIVE,
@@ -63,14 +64,6 @@ class Result(NamedTuple):
     """Flat, yours to keep and to change; or the `out` that was given. bfloat16 is held as uint16."""
     receipt: Receipt
     """What is in `array`, and what is not."""
-
-
-@dataclass(slots=True)
-class _Given:
-    """What was given and no op is known to have taken: one step's gradient, or the sum of those of several."""
-
-    steps: list[int]
-    array: AnyArray
 
 
 @dataclass(slots=True)
@@ -120,7 +113,7 @@ class Partial:
         self._kind: DType | None = None
         self._words = (OPS["avg"], 0, 1)
         self._buffers: GiftBuffers | None = None
-        self._pending: list[_Given] = []
+        self._pending: list[Given] = []
         self._left: _Left | None = None
         self._shaped = threading.Event()
 
@@ -152,6 +145,7 @@ class Partial:
         out: Any = None,
         mode: str | None = None,
         dtype: Any = None,
+        **wire: Unpack[WireWords],
     ) -> Receipt:
         """Gives `array` for the op with the number `step` and waits for the result of that op, or takes a later one's.
 
@@ -159,10 +153,11 @@ class Partial:
         `array` stays for the next op (`receipt.kept`), combined with what is given until then. If no op ends by the
         deadline, the result is what was given, combined with what was pending; nothing of it stays (INSUFFICIENT).
 
-        array, deadline, out, mode, dtype: as for `Job.allreduce`; the same number and type of elements in all calls.
+        array, deadline, out, mode, dtype, and wire, answer, rounding, feedback: as for `PartialJob.allreduce`; the same
+            number and type of elements in all calls.
         step: by default `self.step`; not below the one before.
         """
-        return self.reduce(array, None, step=step, deadline=deadline, out=out, mode=mode, dtype=dtype)
+        return self.reduce(array, None, step=step, deadline=deadline, out=out, mode=mode, dtype=dtype, **wire)
 
     def reduce(
         self,
@@ -174,10 +169,12 @@ class Partial:
         out: Any,
         mode: str | None,
         dtype: Any,
+        **wire: Unpack[WireWords],
     ) -> Receipt:
         """The same as `allreduce`, with another `divisor`: "world", "contributors" or "none"; None for this face's."""
+        now = time.monotonic_ns()
         request = allreduce_op(
-            self._connection, time.monotonic_ns(), array, "avg", deadline=deadline, out=out, mode=mode, dtype=dtype
+            self._connection, now, array, "avg", deadline=deadline, out=out, mode=mode, dtype=dtype, **wire
         )
         op = self._give(request, step, divisor or self.divisor, sticky=False, waits=True)
         assert op.receipt is not None
@@ -200,6 +197,7 @@ class Partial:
         deadline: Duration | None = None,
         mode: str | None = None,
         dtype: Any = None,
+        **wire: Unpack[WireWords],
     ) -> int:
         """Gives `array` for the next op, and does not wait for it: only for the daemon to say that it has it.
 
@@ -207,14 +205,14 @@ class Partial:
         later results.
 
         array: as for `allreduce`; it is copied.
-        step, mode, dtype: as for `allreduce`.
+        step, mode, dtype, wire: as for `allreduce`.
         sticky: every op from now on takes the array, until something else is given. It is not combined with what was
             given before, which is forgotten.
         deadline: how long an op that this starts may take; the job's by default.
         """
         now = time.monotonic_ns()
         request = allreduce_op(
-            self._connection, now, array, "avg", deadline=deadline, mode=mode, dtype=dtype, reads_only=True
+            self._connection, now, array, "avg", deadline=deadline, mode=mode, dtype=dtype, reads_only=True, **wire
         )
         answer = self._give(request, step, self.divisor, sticky=sticky, waits=False).answer
         assert answer is not None
@@ -277,7 +275,7 @@ class Partial:
             self._words = (redop, flags, request.mode)
             flags |= request.flags & ADAPTIVE | GIVE | (STICKY if sticky else 0) | (0 if waits else NOWAIT)
             buffers = self._buffers = self._buffers or GiftBuffers(session, request.count, request.kind)
-            given = _Given([number], request.source.reshape(-1).view(request.kind.numpy))
+            given = Given([number], request.source.reshape(-1).view(request.kind.numpy))
             if self._left is not None and not session.hears_of(self._left.op, request):
                 self._go_without(session, request, waits)
                 self.step, self._last = number + 1, number
@@ -295,6 +293,7 @@ class Partial:
                     request.mode,
                     times=(request.deadline_ns, request.expires_ns),
                     flags=flags | (REPLACE if buffers.waiting is not None else 0),
+                    layout=request.layout,
                     wanted=min(number, max(self._coming, session.words().results)) if waits else NEVER,
                     steps=(parts[0].steps[0] if parts else number, number),
                 )
@@ -341,7 +340,7 @@ class Partial:
         self._left = _Left(op, buffers.placed(piece, op.seq, sticky), self._left)
         self._detach()
 
-    def _account(self, buffers: GiftBuffers, op: Op, piece: Piece, parts: list[_Given], sticky: bool) -> bool:
+    def _account(self, buffers: GiftBuffers, op: Op, piece: Piece, parts: list[Given], sticky: bool) -> bool:
         """Takes in the answer. False if an op was quicker; then what waited is pending no more, or is no gift.
 
         Raises what the op failed of; then it was not given, unless the op that failed had taken it.
@@ -386,9 +385,9 @@ class Partial:
 
     def _detach(self) -> None:
         """Copies what is pending out of the engine's pieces, which are about to be used anew."""
-        self._pending = [_apart(part) for part in self._pending]
+        self._pending = [part.apart() for part in self._pending]
 
-    def _composed(self, given: _Given, piece: Piece, sticky: bool) -> list[_Given]:
+    def _composed(self, given: Given, piece: Piece, sticky: bool) -> list[Given]:
         """Fills `piece` with what is given and what is pending. What will be pending then."""
         before, kind = self._pending, self._kind
         assert kind is not None
@@ -398,12 +397,12 @@ class Partial:
             before = before[combine.dropped(steps, self.eta) :]
         if sticky or not before:
             np.copyto(piece.array, given.array)
-            return [] if sticky else [_Given(given.steps, piece.array)]
+            return [] if sticky else [Given(given.steps, piece.array)]
         if not weighted:
             combine.total([*(part.array for part in before), given.array], kind, piece.array)
-            return [_Given([step for part in before for step in part.steps] + given.steps, piece.array)]
+            return [Given([step for part in before for step in part.steps] + given.steps, piece.array)]
         # The weights change with each newer one, so that all are kept.
-        parts = [_apart(part) for part in (*before, given)]
+        parts = [part.apart() for part in (*before, given)]
         steps = [part.steps[-1] for part in parts]
         combine.weighted(steps, [part.array for part in parts], self.eta, kind, piece.array)
         return parts
@@ -493,8 +492,3 @@ class Partial:
                 self.policy, self.eta = receipt.policy, receipt.eta or self.eta
             if receipt.included:
                 self.newest = max(self.newest, receipt.op_seq)
-
-
-def _apart(part: _Given) -> _Given:
-    """The same in memory of its own."""
-    return _Given(part.steps, part.array if part.array.base is None else part.array.copy())

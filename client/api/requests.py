@@ -16,6 +16,7 @@ from ultima.base.words import (
     AGREE,
     COLLECTIVES,
     FLOAT32,
+    GIFT_RESIDUAL,
     INTEGERS,
     MODES,
     OPS,
@@ -140,10 +141,13 @@ def _quantised(
     if op not in _WIRE_OPS:
         raise InvalidArgument("op", op, f"one of {', '.join(_WIRE_OPS)} with a wire form")
     _check_known(connection, {"wire": wire, "answer": answer or wire})
-    if not connection.session.sparse:
-        text = "forms of few bits are summed only by algorithm 'tar', without a policy, in jobs that are not "
+    gifts = connection.policy not in ("none", "coded")
+    if not (connection.session.sparse or gifts):
+        text = "forms of few bits are summed only by algorithm 'tar', in jobs that are neither coded nor "
         raise Unsupported("allreduce with wire", text + "deterministic: elsewhere sums would be rounded at every hop")
     residual = None if feedback is None else _residual(connection, source, target, feedback)
+    if residual is not None and gifts:
+        _check_gift_residual(connection, residual)
     nearest = rounding == "nearest" or (rounding is None and residual is not None)
     return QuantCall(forms_of(wire, answer or wire), nearest, residual)
 
@@ -174,6 +178,18 @@ def _residual(connection: Connection, source: AnyArray, target: AnyArray, feedba
         if mine < address_of(array) + array.nbytes and address_of(array) < mine + left.nbytes:
             raise InvalidArgument("feedback", "memory that overlaps array or out", "memory apart from both")
     return left
+
+
+def _check_gift_residual(connection: Connection, residual: AnyArray) -> None:
+    """In a job with a policy: the submission has fewer bits for where it lies (`core/base/submission.h`)."""
+    at = connection.session.arena.offset_of(address_of(residual), residual.nbytes)
+    if at is None or residual.nbytes == 0:
+        return
+    if at % GIFT_RESIDUAL:
+        raise InvalidArgument("feedback", "a part of an array", "a whole array from Job.empty in a job with a policy")
+    if at // GIFT_RESIDUAL >= 2**32 - 1:
+        most = (2**32 - 1) * GIFT_RESIDUAL
+        raise InvalidArgument("feedback", f"memory at byte {at} of the arena", f"below {most} in a job with a policy")
 
 
 def _mode_unsaid(op: str, kind: DType, agree: bool, lossy: str) -> str:

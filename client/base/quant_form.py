@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, TypedDict
 
 from ultima.base.buffers import AnyArray
 from ultima.base.words import WIRES
@@ -19,6 +20,15 @@ class QuantCall:
     """Contributions are rounded to the nearest; else at random, as results always are."""
     residual: AnyArray | None = None
     """Memory of the arena: what rounding took from the contributions before, which are added to this one."""
+
+
+class WireWords(TypedDict, total=False):
+    """How the values of an allreduce travel: see `Job.allreduce`."""
+
+    wire: str | None
+    answer: str | None
+    rounding: str | None
+    feedback: Any
 
 
 def forms_of(wire: str, answer: str) -> int:

@@ -123,6 +123,8 @@ WEIGHTED = 0x80
 # A submission's `residual` has its place, plus one, in so many low bits, and above them the weight of what is given.
 RESIDUAL_BITS = 40
 WEIGHT_MAX = 2**24 - 1
+# In a job with a policy the residual's place is told in units of so many bytes.
+GIFT_RESIDUAL = 64
 
 ERR_ARGUMENT = -1
 ERR_FULL = -5

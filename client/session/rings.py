@@ -15,7 +15,7 @@ from typing import Any
 
 from ultima.base.native import ffi, lib
 from ultima.base.receipt import Host, Receipt
-from ultima.base.words import CULPRIT_NOBODY, RESIDUAL_BITS, STATUS_FAILED
+from ultima.base.words import CULPRIT_NOBODY, GIFT_RESIDUAL, RESIDUAL_BITS, STATUS_FAILED
 from ultima.session.attachment import Completion, GiftWords
 from ultima.session.decode import decode_receipt, status_of
 from ultima.session.memory import SharedMap
@@ -105,6 +105,10 @@ class NativeRings:
         if self._partial:
             entry.wanted = op.wanted
             entry.oldest_step, entry.newest_step = op.steps
+            entry.gift_forms = entry.rounding = 0
+            if layout.quant is not None:
+                entry.gift_forms, entry.rounding = layout.quant.forms, layout.quant.nearest
+                entry.gift_residual = 0 if op.left < 0 else op.left // GIFT_RESIDUAL + 1
         else:
             _say_words(entry, layout)
             if layout.sparse is None:

@@ -129,6 +129,8 @@ class StandIn:
         entry = self._entry()
         entry[0] = call[0]
         entry.op_seq, entry.src, entry.dst, entry.entries = number, source.offset, target.offset, entries
+        if COLLECTIVE_BY_CODE[call.collective] == "allreduce_quant" and self._policy != "none":
+            entry.gift_residual = 0
         if self._policy != "none":
             entry.flags = GIVE if self._policy == "coded" else GIVE | NOWAIT | call.flags & WORLD
         self.seat.put()

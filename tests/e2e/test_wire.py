@@ -74,3 +74,33 @@ def test_wire__feedback_and_async_ops_among_dense_ones(four: Hosts) -> None:
         exact = (drawn(0, SIZE) + drawn(1, SIZE)) / 2
         np.testing.assert_array_equal(mine, theirs)
         assert np.sum((mine - exact) ** 2) / np.sum(exact**2) < 2e-3, "one int4 average is 2e-2 off"
+
+
+def test_wire__gifts_of_a_job_with_a_policy(four: Hosts) -> None:
+    """All wait for all, so what is in each op is known; residuals are what rounding took, on every rank."""
+    options = ultima.Options(policy="full")
+    left = [np.zeros(SIZE, np.float32) for _ in range(3)]
+    with ranks(four[:3], arena="16M", options=options) as jobs:
+
+        def train(rank: int, job: ultima.Job) -> list[tuple[int, Floats, Floats]]:
+            kept, results = job.empty(SIZE), []
+            kept[:] = 0
+            for step in range(3):
+                array = drawn(rank, SIZE, step)
+                receipt = job.allreduce(
+                    array, wire="int4", answer="int8", feedback=kept, mode="reliable", deadline="30s"
+                )
+                assert receipt.complete and receipt.included == 3 and receipt.wire == "int4/int8"
+                assert receipt.bytes_used > 4 * receipt.wire_received - 8192
+                results.append((receipt.op_seq, array, kept.copy()))
+            return results
+
+        everyone = everywhere(jobs, train)
+        for error in everyone:
+            assert isinstance(error, list), error
+        for step in range(3):
+            given = [drawn(rank, SIZE, step) for rank in range(3)]
+            wanted = reduced(given, "avg", "int4", "int8", seq=everyone[0][step][0], nearest=True, left=left)
+            for rank, results in enumerate(everyone):
+                np.testing.assert_array_equal(results[step][1], wanted)
+                np.testing.assert_array_equal(results[step][2], left[rank])

@@ -27,12 +27,13 @@ CANARY_SEEDS = 200
 # So many under sanitizers, which take three times as long, and all in all.
 SPARSE_SEEDS_CAREFUL, SPARSE_SEEDS, SPARSE_SEEDS_LONG = 30, 120, 2000
 QUANT_SEEDS_CAREFUL, QUANT_SEEDS, QUANT_SEEDS_LONG = 10, 70, 2000
+PARTIAL_QUANT_CAREFUL, PARTIAL_QUANT_SEEDS = 20, 200
 CODED_SEEDS, LINEAR_SEEDS, CODED_SEEDS_LONG, CODED_LIARS = 120, 60, 600, 40
 TREE_SEEDS = 200
 SEATS_SEEDS_CAREFUL, SEATS_SEEDS = 30, 150
 FRESH = {"--partial": 1000, "--sparse": 500, "--coded": 1000, "--linear": 1000, "--tree": 1000, "--hostile": 400,
          "--coded --hostile": 250, "--linear --hostile": 250, "--partial --hostile": 100,
-         "--sparse --hostile": 100, "--quant": 500, "--quant --hostile": 100,
+         "--sparse --hostile": 100, "--quant": 500, "--quant --hostile": 100, "--partial --quant": 500,
          "--seats": 500}  # fmt: skip
 # Worlds that miss what is asked, and are looked for to do so: seed and oracle, by the words that choose their kind.
 KNOWN: dict[tuple[str, ...], dict[str, str]] = {}
@@ -102,7 +103,9 @@ def test_selftest() -> None:
 
 
 @pytest.mark.parametrize(
-    "which", ["", "--partial", "--coded", "--linear", "--tree", "--sparse", "--quant", "--seats", "--hostile"]
+    "which",
+    ["", "--partial", "--coded", "--linear", "--tree", "--sparse", "--quant", "--seats", "--partial --quant",
+     "--hostile"],  # fmt: skip
 )
 def test_seeds__a_few_hold(which: str) -> None:
     """The rest, under sanitizers, sliced and with planted bugs, is for `make check`. None of these takes a second."""
@@ -159,6 +162,13 @@ def test_partial__seeds_under_sanitizers_all_hold_and_everything_is_met() -> Non
     met = hold(program, "--partial", count=PARTIAL_SEEDS, seconds=880)
     assert len(met) > 40
     assert [name for name, times in met.items() if times == 0] == []
+
+
+@pytest.mark.check
+@pytest.mark.timeout(900)
+def test_partial__gifts_in_few_bits_all_hold() -> None:
+    """The same worlds, where sums are read after rounding: in forms and of digits whose error is below one third."""
+    hold_some_carefully("--partial", "--quant", careful=PARTIAL_QUANT_CAREFUL, count=PARTIAL_QUANT_SEEDS)
 
 
 @pytest.mark.long

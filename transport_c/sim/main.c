@@ -37,7 +37,7 @@ static void print_replay(const options *o, uint64_t seed)
     char hosts[24] = "";
     if (o->hosts)
         snprintf(hosts, sizeof hosts, " --hosts %u", o->hosts);
-    const char *kind = o->partial  ? " --partial"
+    const char *kind = o->partial  ? o->quant ? " --partial --quant" : " --partial"
                        : o->linear ? " --linear"
                        : o->tree   ? " --tree"
                        : o->coded  ? " --coded"
@@ -61,7 +61,9 @@ static void run_seed(const options *o, uint64_t seed, result *r)
 {
     sim_world *w = sim_alloc(sizeof *w);
     sim_plan *plan = sim_alloc(sizeof *plan);
-    if (o->partial)
+    if (o->partial && o->quant)
+        sim_plan_draw_partial_quant(plan, seed, o->hosts);
+    else if (o->partial)
         sim_plan_draw_partial(plan, seed, o->hosts);
     else if (o->coded)
         sim_plan_draw_coded(plan, seed, o->hosts, o->tree ? SIM_TREE : o->linear ? SIM_STAR_LINEAR : SIM_STAR);
@@ -129,7 +131,7 @@ static void print_summary(const options *o, const result *all)
         first = SIM_COVERS_PARTIAL, end = SIM_COVERS_UNSPARSE;
     if (o->sparse)
         first = SIM_COVERS_UNSPARSE, end = SIM_COVERS_UNQUANT;
-    if (o->quant)
+    if (o->quant && !o->partial)
         first = SIM_COVERS_UNQUANT, end = SIM_COVERS_UNSEATED;
     if (o->seats)
         first = SIM_COVERS_UNSEATED, end = SIM_COVERS;
@@ -275,7 +277,8 @@ static void usage(FILE *out)
                  "    [--linear]                                  the same with linear codes\n"
                  "    [--tree]                                    the same in trees\n"
                  "    [--sparse]                                  worlds with sparse allreduces\n"
-                 "    [--quant]                                   worlds with quantised allreduces\n"
+                 "    [--quant]                                   worlds with quantised allreduces; with --partial: gifts\n"
+                 "                                                travel in few bits\n"
                  "    [--seats]                                   worlds whose hosts come and go\n"
                  "    [--hostile]                                 worlds in each of which one host lies\n"
                  "    [--hosts H]                                 worlds of H hosts\n"

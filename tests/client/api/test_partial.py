@@ -39,11 +39,11 @@ def test_allreduce__figure_7() -> None:
         assert late.partial().pending == () and late.partial().step == 2
 
 
-def _later(other: Job, job: Job, array: Any) -> Receipt:
+def _later(other: Job, job: Job, array: Any, **said: Any) -> Receipt:
     """Calls once the other rank's contribution lies in its slot."""
     until(lambda: other._connection.session._next_seq >= 2)
     time.sleep(0.02)
-    return job.allreduce(array)
+    return job.allreduce(array, **said)
 
 
 def test_allreduce__figure_7_absent_again() -> None:

@@ -35,13 +35,21 @@ typedef struct ut_submission {
     uint8_t collective;   /* enum ut_collective */
     uint8_t rounding;     /* of a quantised allreduce: 0 at random, 1 to the nearest; else 0 */
     uint8_t portion;      /* of a call that is split (core/base/portion.h); 0: the call is one op */
-    uint8_t skipped;      /* 1: no rank of the job uses the number before op_seq; else 0 */
+    union {
+        uint8_t skipped;    /* 1: no rank of the job uses the number before op_seq; else 0 */
+        uint8_t gift_forms; /* in partial jobs: the forms of a quantised contribution, as ut_alike has them; else 0 */
+    };
     /* The job says which of the two it is. */
     union {
         struct {                  /* in partial jobs */
             uint64_t wanted;      /* the caller takes the result of this op or of a later one */
             uint32_t oldest_step; /* the trainer's own number of the oldest step in what it gives */
-            uint32_t newest_step; /* the number of the newest step in it */
+            union {
+                uint32_t newest_step; /* the number of the newest step in it */
+                /* Of a quantised contribution: where its residual lies, in units of UT_GIFT_RESIDUAL bytes, plus 1; 0:
+                 * it has none. */
+                uint32_t gift_residual;
+            };
         };
         struct { /* in all others; the collective says which */
             union {
@@ -56,7 +64,7 @@ typedef struct ut_submission {
 } ut_submission;
 _Static_assert(sizeof(ut_submission) == 64, "a cache line");
 
-/* What |s| says for its collective alone. All collectives of partial jobs are allreduces, which have nothing there. */
+/* What |s| says for its collective alone; of a partial job's see ut_submission_asks. */
 static inline ut_alike ut_submission_alike(const ut_submission *s)
 {
     bool has = s->collective == UT_BROADCAST || s->collective == UT_BARRIER || s->collective == UT_ALLREDUCE_SPARSE ||
@@ -64,7 +72,7 @@ static inline ut_alike ut_submission_alike(const ut_submission *s)
     return has ? s->alike : (ut_alike){0};
 }
 
-enum { UT_RESIDUAL_BITS = 40, UT_WEIGHT_MAX = (1 << (64 - UT_RESIDUAL_BITS)) - 1 };
+enum { UT_RESIDUAL_BITS = 40, UT_WEIGHT_MAX = (1 << (64 - UT_RESIDUAL_BITS)) - 1, UT_GIFT_RESIDUAL = 64 };
 
 /* The weight of what a rank gives to an op of which WEIGHTED says that it has one. */
 static inline uint32_t ut_submission_weight(const ut_submission *s)
@@ -76,6 +84,18 @@ static inline uint32_t ut_submission_weight(const ut_submission *s)
 static inline uint64_t ut_submission_residual(const ut_submission *s)
 {
     return s->residual & ((UINT64_C(1) << UT_RESIDUAL_BITS) - 1);
+}
+
+/* The op that a submission to a partial job asks for, in the words of other jobs. */
+static inline ut_submission ut_submission_asks(const ut_submission *gift)
+{
+    const bool quant = gift->collective == UT_ALLREDUCE_QUANT;
+    const uint64_t units = quant ? gift->gift_residual : 0;
+    ut_submission op = *gift;
+    op.residual = units ? (units - 1) * UT_GIFT_RESIDUAL + 1 : 0;
+    op.alike = (ut_alike){.quant = {.forms = quant ? gift->gift_forms : 0}};
+    op.skipped = 0;
+    return op;
 }
 
 /* Whether |bytes| from |at| on lie in an arena of |arena| bytes. */

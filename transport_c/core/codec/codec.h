@@ -30,6 +30,7 @@ typedef struct ut_codec_op {
     uint64_t seq;   /* of the op */
     uint32_t hosts; /* of the job */
     uint32_t self;
+    uint32_t world;         /* ranks of the job */
     uint32_t payload;       /* bytes of a full slot */
     uint16_t ranks;         /* number of ranks in this host's contribution; 1 where that is their mean */
     const ut_op_what *what; /* .bytes is the size of the plain bucket */

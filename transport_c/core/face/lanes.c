@@ -100,7 +100,8 @@ uint32_t ut_lanes_submit(ut_lanes *l, const ut_submission *call)
     uint32_t woken = 0;
     for (uint32_t at = 0; at < portions; at++) {
         ut_submission op = portions > 1 ? portion_of(call, at, portions) : *call;
-        op.skipped = portions > 1 && at + free_before >= portions; /* they end just before it: in the last lanes */
+        if (portions > 1) /* they end just before it: in the last lanes */
+            op.skipped = at + free_before >= portions;
         const uint32_t bit = put(l, &op);
         if (!bit)
             return 0;

@@ -152,12 +152,23 @@ static int check_common(const ut_job *j, const ut_engine_session *s, const ut_su
     if (reduces ? x->redop == 0 || x->redop >= UT_REDOPS_END : x->redop != 0)
         return UT_ERR_REDOP;
     if (x->rounding > (x->collective == UT_ALLREDUCE_QUANT) || x->mode == 0 || x->mode >= UT_MODES_END ||
-        x->skipped > 1 || (x->skipped && j->partial))
+        (j->partial ? x->gift_forms && x->collective != UT_ALLREDUCE_QUANT : x->skipped > 1))
         return UT_ERR_ARGUMENT;
     const bool splits = x->collective == UT_ALLREDUCE || x->collective == UT_ALLREDUCE_QUANT;
     if (x->portion && (j->partial || !splits || !ut_portion_valid(x->portion)))
         return UT_ERR_ARGUMENT;
     return UT_OK;
+}
+
+/* A contribution to a partial job that travels as |variant|. */
+static int check_gift(const ut_job *j, const ut_engine_session *s, const ut_submission *x, const ut_variant *variant)
+{
+    ut_submission op = ut_submission_asks(x);
+    op.flags &= UT_SUBMIT_ADAPTIVE;
+    int error = j->partial->intake->check(x);
+    if (!error)
+        error = variant->check(j, s->memory.arena_bytes, &op);
+    return error ? error : check_buffers(s->memory.arena_bytes, x, x->count * ut_dtype_bytes(x->dtype));
 }
 
 /* Everything that a trainer may get wrong, checked on our own copy. */
@@ -168,7 +179,7 @@ static int check_submission(const ut_job *j, const ut_engine_session *s, const u
         return error;
     const ut_variant *variant = ut_variant_of(x->collective);
     if (variant)
-        return variant->check(j, s->memory.arena_bytes, x);
+        return j->partial ? check_gift(j, s, x, variant) : variant->check(j, s->memory.arena_bytes, x);
     error = j->partial ? j->partial->intake->check(x) : check_full(x);
     if (error)
         return error;

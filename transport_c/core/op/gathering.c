@@ -15,6 +15,19 @@ static unsigned sources(const ut_job *j, const ut_op *op, const void **ret)
     return op->local.calls;
 }
 
+static unsigned residuals(const ut_job *j, const ut_op *op, float **ret)
+{
+    unsigned n = 0;
+    (void)j;
+    for (unsigned i = 0; i < op->local.calls; i++) {
+        const ut_call *call = &op->local.call[i];
+        const uint64_t residual = ut_submission_residual(&call->submission);
+        if (residual) /* all of a rank lies in one arena */
+            ret[n++] = (float *)(void *)(call->dst - call->submission.dst + residual - 1);
+    }
+    return n;
+}
+
 /* The one rank's own buffers, or the combined ones. */
 static void place(ut_job *j, ut_op *op)
 {
@@ -108,6 +121,7 @@ static void heard(ut_job *j, ut_ns now)
 const ut_gathering ut_gathering_ordinary = {.encodes = true,
                                             .early = UT_EARLY_MAX,
                                             .sources = sources,
+                                            .residuals = residuals,
                                             .place = place,
                                             .announce = announce,
                                             .record = record,

@@ -28,6 +28,8 @@ typedef struct ut_gathering {
     /* ---- an op opens ---- */
     /* Returns how many contributions this host's ranks have, and in |ret|, which holds UT_LOCAL_MAX, where they lie. */
     unsigned (*sources)(const struct ut_job *j, const ut_op *op, const void **ret);
+    /* Likewise of the residuals of a quantised op that its ranks brought. NULL: its ops are never quantised. */
+    unsigned (*residuals)(const struct ut_job *j, const ut_op *op, float **ret);
     /* Sets where the host's contribution lies and where the result goes (`memory.src`, `.dst`), and how many ranks are
      * in the contribution (`local.weight`). Several sources were combined into `memory.bucket`. */
     void (*place)(struct ut_job *j, ut_op *op);

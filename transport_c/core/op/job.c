@@ -19,11 +19,11 @@ typedef struct room {
     size_t slots, words;      /* of the bucket; of the bitmaps of all transfers */
     uint64_t encoded, orders; /* bytes of what is encoded; of contributions that are kept to be added in order */
     bool apart, encodes, combines, keeps;
-    bool variants; /* its ops may be of a variant */
 } room;
 
 /* A host that is alone in its job folds nothing that comes and keeps nothing for others. Only TAR's ops are encoded,
- * but none of jobs that keep; those alone go on without the trainer whose buffer they began with (ut_inbox_gone). */
+ * in jobs that keep those alone that are of a variant. Only ops of jobs that keep go on without the trainer whose
+ * buffer they began with (ut_inbox_gone). */
 static room room_of(const ut_job_config *config, const ut_gathering *gathering, uint32_t payload)
 {
     uint64_t shard = config->bucket_bytes_max / config->hosts + 16;
@@ -32,14 +32,13 @@ static room room_of(const ut_job_config *config, const ut_gathering *gathering, 
     unsigned algorithm = ut_options_algorithm(&config->options);
     bool whole = algorithm == UT_TAR || algorithm == UT_PS || algorithm == UT_TREE;
     uint64_t of_variant = 0;
-    for (unsigned v = 0; v < UT_VARIANTS && gathering->encodes; v++)
+    for (unsigned v = 0; v < UT_VARIANTS; v++)
         if (ut_extensions_linked.variant[v])
             of_variant = UT_MAX2(of_variant, ut_extensions_linked.variant[v]->encoded(config, payload));
-    room r = {.variants = gathering->encodes,
-              .encoded = UT_MAX2(config->bucket_bytes_max, of_variant),
+    room r = {.encoded = UT_MAX2(config->bucket_bytes_max, of_variant),
               .orders = ut_ordered_bytes(config),
               .apart = config->hosts > 1,
-              .encodes = config->hosts > 1 && gathering->encodes && algorithm == UT_TAR,
+              .encodes = config->hosts > 1 && (of_variant || (gathering->encodes && algorithm == UT_TAR)),
               .combines = config->local_ranks > 1 || gathering->keeps,
               .keeps = gathering->keeps};
     r.slots = r.encodes ? (size_t)(r.encoded / payload + config->hosts + 1) : ut_job_slots(config);
@@ -59,7 +58,7 @@ static void lay_out_op(ut_carver *c, const ut_job_config *config, const room *r,
     uint8_t *held = r->apart ? ut_carve(c, most * 2) : NULL;        /* floats of the halves are larger */
     uint8_t *encoded = r->encodes ? ut_carve(c, r->encoded) : NULL; /* blocks may take most */
     void *of_variant[UT_VARIANTS] = {NULL};
-    for (unsigned v = 0; v < UT_VARIANTS && r->variants; v++)
+    for (unsigned v = 0; v < UT_VARIANTS; v++)
         if (ut_extensions_linked.variant[v])
             of_variant[v] = ut_extensions_linked.variant[v]->lay_out(c, config);
     uint8_t *orphan = r->apart && r->keeps ? ut_carve(c, most) : NULL;

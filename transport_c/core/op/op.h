@@ -212,6 +212,7 @@ static inline ut_codec_op ut_op_seen_by_codec(ut_job *j, ut_op *op)
     return (ut_codec_op){.seq = op->seq,
                          .hosts = j->config.hosts,
                          .self = j->config.self,
+                         .world = j->world,
                          .payload = j->payload,
                          .ranks = op->what.weighted ? 1 : op->local.weight,
                          .what = &op->what,

@@ -134,11 +134,11 @@ static const ut_codec *codec_of(const ut_job *j, const ut_op *op)
 static void place_buffers(ut_job *j, ut_op *op)
 {
     j->gathering->place(j, op);
+    op->memory.own = op->memory.src;
     if (op->variant)
         op->memory.src = op->memory.dst = op->variant->bucket(op);
     op->memory.src_from = op->what.collective == UT_ALL_GATHER ? op->plan.schedule.own_offset : 0;
     op->memory.dst_from = op->what.collective == UT_REDUCE_SCATTER ? op->plan.schedule.own_offset : 0;
-    op->memory.own = op->memory.src;
     op->codec = codec_of(j, op);
     ut_op_epoch_tag(op);
     op->memory.travels_encoded = op->codec->id != UT_CODEC_NONE && j->config.hosts > 1;
@@ -151,10 +151,10 @@ static void place_buffers(ut_job *j, ut_op *op)
     op->memory.out_from = op->memory.dst_from;
 }
 
-/* A host that brings nothing still adds up its shard, from zero. */
+/* A host that brings nothing still adds up its shard, from zero; a codec of blocks clears its own sums. */
 static bool clear_own(ut_job *j, ut_op *op)
 {
-    uint64_t bytes = op->local.weight ? 0 : op->plan.schedule.own_bytes;
+    uint64_t bytes = op->local.weight || op->memory.travels_encoded ? 0 : op->plan.schedule.own_bytes;
     while (op->work.at < bytes) {
         uint64_t some = ut_work_take(j->host->turn, op->what.bytes, bytes - op->work.at);
         if (some == 0)

@@ -121,6 +121,19 @@ static bool starts_here(const ut_job *j, uint64_t seq, const ut_policy_set *set)
     }
 }
 
+/* A record of a quantised op, of forms that exist. */
+static bool is_quantised(const ut_job *j, const ut_record *r)
+{
+    const ut_variant *variant = r->collective == UT_ALLREDUCE_QUANT ? ut_variant_of(r->collective) : NULL;
+    const ut_submission op = {.count = r->count,
+                              .dtype = r->dtype,
+                              .redop = r->redop,
+                              .mode = r->mode,
+                              .collective = r->collective,
+                              .alike = r->alike};
+    return variant && variant->check(j, UINT64_MAX, &op) == UT_OK;
+}
+
 /* What a peer says of an op can be joined: it is possible at all, and it has time. */
 static bool is_joinable(const ut_job *j, const ut_claims *c, unsigned k, ut_ns now)
 {
@@ -128,8 +141,9 @@ static bool is_joinable(const ut_job *j, const ut_claims *c, unsigned k, ut_ns n
     if (!c->seen[k] || (r->flags & (UT_RECORD_ACTIVE | UT_RECORD_RX_DONE)) != UT_RECORD_ACTIVE)
         return false;
     if (r->dtype == 0 || r->dtype >= UT_DTYPES_END || (r->redop != UT_SUM && r->redop != UT_AVG) || r->mode == 0 ||
-        r->mode >= UT_MODES_END || r->collective != UT_ALLREDUCE ||
-        r->count > j->config.bucket_bytes_max / ut_dtype_bytes(r->dtype))
+        r->mode >= UT_MODES_END || r->count > j->config.bucket_bytes_max / ut_dtype_bytes(r->dtype))
+        return false;
+    if (r->collective != UT_ALLREDUCE && !is_quantised(j, r))
         return false;
     return r->time_left_us == UINT32_MAX || now < c->at[k] + r->time_left_us * UT_US;
 }
@@ -208,6 +222,8 @@ static ut_submission shape_of(const ut_job *j, uint32_t host, uint64_t seq)
                            .dtype = r->dtype,
                            .redop = r->redop,
                            .mode = r->mode,
+                           .collective = r->collective,
+                           .alike = r->alike,
                            .flags = r->submitted & (UT_SUBMIT_WORLD | UT_SUBMIT_ADAPTIVE)};
 }
 

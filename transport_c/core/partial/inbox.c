@@ -79,7 +79,7 @@ ut_submission ut_gifts_shape(const ut_job *j, ut_ns now)
         const ut_gift *g = &j->partial->rank[i].waiting;
         if (!g->there)
             continue;
-        shape = g->said;
+        shape = ut_submission_asks(&g->said);
         flags &= g->said.flags;
         if (g->said.deadline_ns != UT_NEVER)
             budget = UT_MIN2(budget, g->said.deadline_ns > g->at ? g->said.deadline_ns - g->at : 0);
@@ -95,11 +95,15 @@ void ut_gifts_reshape(const ut_job *j, ut_submission *shape)
         const ut_gift *g = &j->partial->rank[i].waiting;
         if (!g->there)
             continue;
-        shape->dtype = g->said.dtype;
-        shape->redop = g->said.redop;
-        shape->mode = g->said.mode;
-        shape->count = g->said.count;
-        shape->flags = (uint8_t)((shape->flags & UT_SUBMIT_ADAPTIVE) | (g->said.flags & ~UT_SUBMIT_ADAPTIVE));
+        const ut_submission own = ut_submission_asks(&g->said);
+        shape->dtype = own.dtype;
+        shape->redop = own.redop;
+        shape->mode = own.mode;
+        shape->count = own.count;
+        shape->collective = own.collective;
+        shape->alike = own.alike;
+        shape->rounding = own.rounding;
+        shape->flags = (uint8_t)((shape->flags & UT_SUBMIT_ADAPTIVE) | (own.flags & ~UT_SUBMIT_ADAPTIVE));
         return;
     }
 }
@@ -219,7 +223,8 @@ void ut_inbox_submit(ut_job *j, uint32_t session, const ut_waiting *call, ut_ns 
 static bool is_alike(const ut_op_what *what, const ut_submission *x)
 {
     return x->dtype == what->dtype && x->redop == what->redop && x->count == what->count && x->mode == what->mode &&
-           !(x->flags & UT_SUBMIT_WORLD) == !what->by_world;
+           !(x->flags & UT_SUBMIT_WORLD) == !what->by_world && x->collective == what->told &&
+           ut_submission_asks(x).alike.all == what->alike.all;
 }
 
 const ut_submission *ut_inboxes_take(ut_job *j, ut_op *op)
@@ -261,6 +266,18 @@ unsigned ut_gifts_sources(const ut_job *j, const void **ret)
     for (uint32_t i = 0; i < j->config.local_ranks; i++)
         if (j->partial->rank[i].in_op.there)
             ret[n++] = j->partial->rank[i].in_op.src;
+    return n;
+}
+
+unsigned ut_gifts_residuals(const ut_job *j, float **ret)
+{
+    unsigned n = 0;
+    for (uint32_t i = 0; i < j->config.local_ranks; i++) {
+        const ut_gift *g = &j->partial->rank[i].in_op;
+        const ut_submission asks = ut_submission_asks(&g->said);
+        if (g->there && ut_submission_residual(&asks))
+            ret[n++] = (float *)(void *)((uint8_t *)(uintptr_t)g->src - asks.src + ut_submission_residual(&asks) - 1);
+    }
     return n;
 }
 
@@ -325,11 +342,14 @@ void ut_gifts_save(ut_job *j)
             uint64_t some = ut_work_take(j->host->turn, op->what.bytes, op->what.bytes - p->saved);
             if (some == 0)
                 return;
-            memcpy(op->memory.orphan + p->saved, op->memory.src + p->saved, some);
+            memcpy(op->memory.orphan + p->saved, op->memory.own + p->saved, some);
             p->saved += some;
             assert(p->saved <= op->what.bytes);
             p->orphaned = p->saved < op->what.bytes;
-            op->memory.src = p->orphaned ? op->memory.src : op->memory.orphan;
+            if (p->orphaned)
+                continue;
+            op->memory.src = op->memory.src == op->memory.own ? op->memory.orphan : op->memory.src;
+            op->memory.own = op->memory.orphan;
         }
     }
 }
@@ -348,7 +368,7 @@ void ut_inbox_gone(ut_job *j, uint32_t session, ut_ns now)
     ut_op *op = &j->op[(j->next_open - 1) % UT_OPS_MAX];
     if (r->in_op.there && op->state == UT_OP_OPENING)
         leave(j, op, (uint32_t)(r - j->partial->rank));
-    else if (r->in_op.there && op->memory.src == r->in_op.src)
+    else if (r->in_op.there && op->memory.own == r->in_op.src)
         op->partial->orphaned = op->what.bytes > 0;
     ut_gifts_save(j);
     *r = (ut_inbox){.session = NO_SESSION, .gone = true};

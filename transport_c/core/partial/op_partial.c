@@ -70,6 +70,7 @@ static void record(ut_job *j, ut_op *op, uint32_t host, const ut_record *r, ut_n
         if (!none)
             continue;
         t->slots = 0;
+        t->whole = 0;
         op->plan.schedule.step[i].bytes = 0;
         ut_fold_fewer(&op->fold, op->plan.schedule.step[i].chunk);
     }
@@ -97,7 +98,8 @@ void ut_op_activate(ut_job *j, const ut_activation *a, ut_ns now)
                                                 .op_seq = op->seq,
                                                 .a = own->fresh | own->stale,
                                                 .b = op->what.step});
-    if (!other || ut_op_agrees_here(j, op, other, now))
+    const ut_submission asked = other ? ut_submission_asks(other) : (ut_submission){0};
+    if (!other || ut_op_agrees_here(j, op, &asked, now))
         ut_op_open(j, op, now);
 }
 
@@ -107,6 +109,12 @@ static unsigned sources(const ut_job *j, const ut_op *op, const void **ret)
 {
     (void)op;
     return ut_gifts_sources(j, ret);
+}
+
+static unsigned residuals(const ut_job *j, const ut_op *op, float **ret)
+{
+    (void)op;
+    return ut_gifts_residuals(j, ret);
 }
 
 static void place(ut_job *j, ut_op *op)
@@ -205,6 +213,7 @@ const ut_gathering ut_gathering_partial = {.keeps = true,
                                            .starts_together = true,
                                            .early = UT_LAG_MAX + 1,
                                            .sources = sources,
+                                           .residuals = residuals,
                                            .place = place,
                                            .announce = announce,
                                            .record = record,

@@ -24,7 +24,7 @@ typedef struct ut_op_partial {
     uint16_t initiator;  /* host; 0xffff: not known, or none */
     uint32_t heard_from; /* host that told first; the own one: started here */
     ut_ns waited;        /* from when there was something to give, or a peer told, to the start */
-    bool orphaned;       /* `memory.src` lies in the memory of a trainer that has gone */
+    bool orphaned;       /* `memory.own` lies in the memory of a trainer that has gone */
     uint64_t saved;      /* bytes of that which were copied to `memory.orphan` */
     ut_part said[UT_HOSTS_MAX];
 } ut_op_partial;
@@ -89,6 +89,8 @@ void ut_inbox_submit(ut_job *j, uint32_t session, const ut_waiting *call, ut_ns 
 const ut_submission *ut_inboxes_take(ut_job *j, ut_op *op);
 /* Returns how many gifts are in the op, and in |ret| where they lie. */
 unsigned ut_gifts_sources(const ut_job *j, const void **ret);
+/* The same of the residuals that came with them. */
+unsigned ut_gifts_residuals(const ut_job *j, float **ret);
 /* |op| has ended; its receipt is kept. */
 void ut_inboxes_ended(ut_job *j, const ut_op *op, const ut_receipt *receipt, ut_ns now);
 /* A trainer takes the local rank |place|, which has none. |calls| stay the caller's, and are read until ut_inbox_gone.

@@ -22,8 +22,9 @@ static int check(const ut_submission *x)
 {
     unsigned giving = UT_SUBMIT_REPLACE | UT_SUBMIT_STICKY;
     unsigned known = giving | UT_SUBMIT_GIVE | UT_SUBMIT_NOWAIT | UT_SUBMIT_WORLD | UT_SUBMIT_ADAPTIVE;
-    if ((x->flags & ~known) || (!(x->flags & UT_SUBMIT_GIVE) && (x->flags & giving)) || x->collective != UT_ALLREDUCE ||
-        x->oldest_step > x->newest_step)
+    const bool quant = x->collective == UT_ALLREDUCE_QUANT && (x->flags & UT_SUBMIT_GIVE);
+    if ((x->flags & ~known) || (!(x->flags & UT_SUBMIT_GIVE) && (x->flags & giving)) ||
+        (quant ? 0 : x->collective != UT_ALLREDUCE || x->oldest_step > x->newest_step))
         return UT_ERR_ARGUMENT;
     return x->redop > UT_AVG ? UT_ERR_REDOP : UT_OK;
 }

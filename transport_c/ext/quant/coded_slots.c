@@ -126,7 +126,14 @@ static size_t place(ut_op_fold *f, const ut_step *s, uint32_t slot, const uint8_
     return bad;
 }
 
-/* What this host gave stands in the holes, as it was before it was rounded, and becomes a result of its ranks alone. */
+/* By what a result of this host's ranks alone is divided. */
+static uint32_t own_divisor(const ut_op_fold *f)
+{
+    return f->averaged ? 1 : f->what->by_world ? f->world : UT_MAX2(f->ranks, 1u);
+}
+
+/* What this host gave stands in the holes, as it was before it was rounded, and becomes a result of its ranks alone;
+ * zeros, if it gave nothing. */
 static bool fill(ut_op_fold *f, uint32_t chunk, uint32_t *at)
 {
     const ut_quant *q = f->rule_memory;
@@ -139,9 +146,11 @@ static bool fill(ut_op_fold *f, uint32_t chunk, uint32_t *at)
         if (!ut_work_pass(f->turn, f->what->bytes, n * sizeof(float)))
             return false;
         float *to = place_of(q, chunk, slot);
-        const uint8_t *own = q->own + ((uint8_t *)to - q->bucket);
-        f->result.nonfinite +=
-            ut_finish(UT_FLOAT32, f->what->redop, UT_A_IS_INPUT, to, own, n, f->averaged ? 1 : UT_MAX2(f->ranks, 1u));
+        const uint8_t *own = f->memory->own + ((uint8_t *)to - q->bucket);
+        if (f->ranks)
+            f->result.nonfinite += ut_finish(UT_FLOAT32, f->what->redop, UT_A_IS_INPUT, to, own, n, own_divisor(f));
+        else
+            memset(to, 0, n * sizeof(float));
         add_digest(f, to, n, at);
     }
     return true;

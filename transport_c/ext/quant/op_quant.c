@@ -9,11 +9,11 @@ static ut_quant *quant_of(const ut_op *op)
     return op->variant_memory;
 }
 
-/* Jobs that have such ops. Elsewhere sums would be rounded at every hop, or must be exact, or come together in an order
- * that is fixed. */
+/* Jobs that have such ops. Elsewhere sums would be rounded at every hop, or must be exact, as coded ones, or come
+ * together in an order that is fixed. */
 static bool runs(const ut_job_config *config)
 {
-    return config->options.policy <= UT_POLICY_NONE && ut_options_algorithm(&config->options) == UT_TAR &&
+    return config->options.policy != UT_POLICY_CODED && ut_options_algorithm(&config->options) == UT_TAR &&
            !ut_options_deterministic(&config->options);
 }
 
@@ -77,25 +77,19 @@ static void gather(ut_op *op, const ut_submission *s)
 }
 
 /* What the ranks of this host bring, and where they want the result. */
-static void find_buffers(ut_op *op)
+static void find_buffers(ut_job *j, ut_op *op)
 {
     ut_quant *q = quant_of(op);
-    const bool one = op->local.calls == 1;
-    q->own = one ? op->local.call[0].src : op->memory.bucket;
-    q->bucket = one ? op->local.call[0].dst : op->memory.bucket;
-    q->residuals = 0;
-    for (unsigned i = 0; i < op->local.calls; i++) {
-        const ut_call *call = &op->local.call[i];
-        const uint64_t residual = ut_submission_residual(&call->submission);
-        if (residual) /* all lie in one arena */
-            q->residual[q->residuals++] = (float *)(void *)(call->dst - call->submission.dst + residual - 1);
-    }
+    j->gathering->place(j, op);
+    q->own = op->memory.src;
+    q->bucket = op->memory.dst;
+    q->residuals = j->gathering->residuals(j, op, q->residual);
 }
 
 static bool plan(ut_job *j, ut_op *op)
 {
     ut_quant *q = quant_of(op);
-    find_buffers(op);
+    find_buffers(j, op);
     q->weighted = op->what.weighted;
     q->share = op->local.share;
     ut_quant_divide(q, j->payload);

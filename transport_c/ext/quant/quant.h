@@ -25,7 +25,7 @@ typedef struct ut_quant {
     uint32_t parts;                  /* answers to one full slot of contributions */
     uint32_t each, part;             /* elements in a full slot of contributions, and of answers: parts * part */
     uint64_t from[UT_HOSTS_MAX + 1]; /* elements: chunk c is [from[c], from[c + 1]) */
-    const uint8_t *own;              /* what the ranks of this host give, added up, or its weighted mean */
+    const uint8_t *own;              /* what is encoded: what the ranks of this host give, added up, or its mean */
     uint8_t *bucket;                 /* where the result goes, perhaps `own`; NULL: nobody wants it any more */
     float *residual[UT_LOCAL_MAX];   /* those that the ranks of this host brought; the first keeps what is left over */
     uint32_t residuals;

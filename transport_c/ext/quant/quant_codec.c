@@ -28,7 +28,7 @@ static float divisor_of(const ut_codec_op *c, const ut_quant *q)
 {
     if (q->weighted)
         return (float)UT_MAX2(q->share, 1);
-    return c->what->redop == UT_AVG ? (float)c->ranks : 1;
+    return c->what->redop == UT_SUM ? 1 : (float)(c->what->by_world ? c->world : UT_MAX2(c->ranks, 1));
 }
 
 /* What a host that is alone gives becomes its result. */
@@ -51,11 +51,17 @@ static void answer_alone(const ut_codec_op *c, uint32_t slot, uint32_t n)
     }
 }
 
+/* A host that brings nothing sends nothing, and adds up its shard from zero. */
 static void give(const ut_codec_op *c, uint32_t chunk, uint32_t slot, uint32_t n, bool last)
 {
     ut_quant *q = c->variant;
     uint8_t *to = c->memory->encoded + c->plan->schedule.from[chunk] + (uint64_t)slot * c->payload;
     const uint64_t at = (uint64_t)slot * q->each;
+    if (c->ranks == 0) {
+        if (chunk == c->plan->schedule.own)
+            memset(q->sums + at, 0, n * sizeof *q->sums);
+        return;
+    }
     const uint32_t len = ut_quant_give(q, q->from[chunk] + at, n, to, ut_quant_key(c->seq, 0, c->self, chunk, slot));
     if (!last)
         memset(to + len, 0, c->payload - len);

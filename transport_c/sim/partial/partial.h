@@ -8,6 +8,8 @@
 #include "sim/sim.h"
 
 enum { SIM_BUFFERS = 3 /* one in an op, one that waits, one being composed */, SIM_NONE = UINT32_MAX };
+/* An arena has equal regions: the buffers, where results go, and the residual. */
+enum { SIM_RESULT = SIM_BUFFERS, SIM_RESIDUAL, SIM_REGIONS };
 
 /* Of one contribution: on its way to the engine, in the slot, in an op; or no more the engine's. */
 enum sim_gift_state { SIM_OFFERED = 1, SIM_WAITING, SIM_TAKEN, SIM_REPLACED, SIM_BACK, SIM_REFUSED };
@@ -106,11 +108,14 @@ typedef struct sim_gift_form {
 typedef struct sim_gift_code {
     uint64_t seed;
     uint32_t ranks, world; /* world: what a sum is divided by; 0: by those in it */
-    uint8_t dtype, redop;
+    uint8_t dtype, redop, wire;
     sim_gift_form form;
 } sim_gift_code;
+/* The largest whole number that contributions hold in these forms (sim_part_plan.wire), and the error that each and
+ * the result may have of it: sums are whole numbers again if they are rounded. */
+uint32_t sim_gift_most(unsigned wire);
 /* As many elements in a row tell of all ranks; 0: the dtype cannot be read. */
-uint32_t sim_gift_groups(unsigned dtype, unsigned redop, uint32_t ranks);
+uint32_t sim_gift_groups(unsigned dtype, unsigned wire, unsigned redop, uint32_t ranks);
 sim_gift_code sim_gift_code_of(const sim_world *w, uint32_t job);
 void sim_gift_fill(const sim_gift_code *code, uint32_t rank, uint32_t number, void *out, uint64_t count);
 /* Ranks in elements [from, to) of op |op|, all of one slot; nobody: they are zero. False and why: they are no sum of

@@ -16,6 +16,10 @@
 #include "sim/partial/partial.h"
 #include "sim/world/epochs.h"
 #include "sim/world/liar.h"
+#include "sim/world/seal.h"
+
+#include "core/wire/packets.h"
+#include "kernels/quant.h"
 
 typedef struct view {
     sim_world *w;
@@ -146,11 +150,20 @@ static void note_slot(view *v, uint64_t from, uint64_t to, uint32_t owner, sim_h
         }
 }
 
+/* Elements of a slot of the result, which has those of a part of one of contributions. */
+static uint64_t quant_slot(const view *v, unsigned wire)
+{
+    const uint32_t payload = ut_wire_payload(v->w->plan.packet_bytes, sim_seal_overhead(v->w));
+    const uint32_t given = ut_quant_elements(wire & 15, payload), answered = ut_quant_elements(wire >> 4, payload);
+    return given / ((given + answered - 1) / answered);
+}
+
 static void read_result(view *v)
 {
     sim_gift_code code = sim_gift_code_of(v->w, v->rank->job);
     uint64_t count = v->job->plan->part.count, shard_end = 0;
-    uint64_t per = sim_slot_elements(v->w, v->element);
+    const unsigned wire = v->job->plan->part.wire;
+    uint64_t per = wire ? quant_slot(v, wire) : sim_slot_elements(v->w, v->element);
     uint32_t owner = 0;
     v->everywhere = (sim_held){UINT64_MAX, UINT64_MAX};
     v->least = v->least_sure = v->job->ranks;
@@ -336,6 +349,8 @@ void sim_part_check(sim_world *w, sim_rank *rank, const sim_ask *ask, const ut_r
     w->cover[r->status == UT_COMPLETE  ? SIM_PART_complete
              : r->status == UT_PARTIAL ? SIM_PART_partial
                                        : SIM_PART_insufficient]++;
+    if (r->wire != v->job->plan->part.wire)
+        FAIL("O2 fingerprint", "it is said to have travelled as %#x, not as %#x", r->wire, v->job->plan->part.wire);
     check_policy(v, &ask->entry);
     check_names(v);
     read_result(v);

@@ -7,6 +7,8 @@
  */
 #include "sim/partial/partial.h"
 
+#include "kernels/quant.h"
+
 static unsigned exact_bits(unsigned dtype)
 {
     static const uint8_t bits[] = {[UT_FLOAT32] = 24, [UT_FLOAT64] = 53, [UT_FLOAT16] = 11,
@@ -16,10 +18,26 @@ static unsigned exact_bits(unsigned dtype)
 
 enum { BITS_ALONE = 2, BITS_MOST = 6, BITS_IN_TURN = 3 /* of a digit */ };
 
-/* Three bits less than are exact: then quotients of different sums differ, too. */
-static sim_gift_form form_of(unsigned dtype, unsigned redop, uint32_t ranks)
+/* Of few bits an element. A scale is the largest magnitude of a block over the largest code, and a 16th more at most, and
+ * an element is off by less than a scale. An element is given by three hosts at most where groups take turns (by one in
+ * int8), each of whose blocks may hold another group's largest digits, and by all ranks else. So contributions are off
+ * by less than 0.13 altogether (4 bits in int8, one group: 15 / 127 * 17 / 16), and the result by as much again. */
+static unsigned quant_bits(unsigned wire)
 {
-    unsigned room = exact_bits(dtype) - 3;
+    return (wire & 15) == UT_QUANT_INT16 ? 10 : 4;
+}
+
+uint32_t sim_gift_most(unsigned wire)
+{
+    return (1u << quant_bits(wire)) - 1;
+}
+
+#define READABLE 0.27
+
+/* Three bits less than are exact: then quotients of different sums differ, too. */
+static sim_gift_form form_of(unsigned dtype, unsigned wire, unsigned redop, uint32_t ranks)
+{
+    unsigned room = wire ? quant_bits(wire) : exact_bits(dtype) - 3;
     sim_gift_form f = {.groups = 1, .per = ranks, .bits = UT_MIN2(room / ranks, (unsigned)BITS_MOST)};
     if (redop == UT_AVG && (dtype == UT_INT32 || dtype == UT_INT64))
         return (sim_gift_form){0};
@@ -31,9 +49,9 @@ static sim_gift_form form_of(unsigned dtype, unsigned redop, uint32_t ranks)
     return f;
 }
 
-uint32_t sim_gift_groups(unsigned dtype, unsigned redop, uint32_t ranks)
+uint32_t sim_gift_groups(unsigned dtype, unsigned wire, unsigned redop, uint32_t ranks)
 {
-    return form_of(dtype, redop, ranks).groups;
+    return form_of(dtype, wire, redop, ranks).groups;
 }
 
 sim_gift_code sim_gift_code_of(const sim_world *w, uint32_t job)
@@ -44,7 +62,8 @@ sim_gift_code sim_gift_code_of(const sim_world *w, uint32_t job)
                            .world = p->world ? w->job[job].ranks : 0,
                            .dtype = p->dtype,
                            .redop = p->redop,
-                           .form = form_of(p->dtype, p->redop, w->job[job].ranks)};
+                           .wire = p->wire,
+                           .form = form_of(p->dtype, p->wire, p->redop, w->job[job].ranks)};
 }
 
 static int64_t digit(const sim_gift_code *code, unsigned bits, uint64_t element, uint32_t rank, uint32_t number)
@@ -116,7 +135,8 @@ static bool tell(const void *context, uint64_t element, const void *value, uint3
     if (sum < 0 || sum >> f->bits * sim_ones(ret->members)) /* the last group may be a smaller one */
         return false;
     sim_code_put(code->dtype, sign(code, element) * sum, by, again);
-    if (memcmp(again, value, ut_dtype_bytes(code->dtype)) != 0)
+    if (code->wire ? x - (double)sum > READABLE || (double)sum - x > READABLE || (sum == 0) != (x == 0)
+                   : memcmp(again, value, ut_dtype_bytes(code->dtype)) != 0)
         return false;
     return read_digits(code, ((const reader *)context)->op, element, sum, ret);
 }

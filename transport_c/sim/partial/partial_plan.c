@@ -5,6 +5,8 @@
  */
 #include "sim/partial/partial.h"
 
+#include "kernels/quant.h"
+
 /* What each rank does, and how slow it is. */
 static void draw_trainers(const sim_plan *p, sim_job_plan *j, uint32_t ranks, sim_rng *rng)
 {
@@ -42,7 +44,7 @@ static bool draw_kind(sim_part_plan *part, uint32_t ranks, sim_rng *rng)
         part->dtype = (uint8_t)(1 + sim_below(rng, part->mode == UT_BEST_EFFORT ? UT_BFLOAT16 : UT_INT64));
         part->redop = (uint8_t)(sim_chance(rng, 600000) ? UT_AVG : UT_SUM);
         part->world = part->redop == UT_AVG && sim_chance(rng, 500000);
-        uint32_t groups = sim_gift_groups(part->dtype, part->redop, ranks);
+        uint32_t groups = sim_gift_groups(part->dtype, 0, part->redop, ranks);
         if (groups >= 1 && groups <= GROUPS_MOST)
             return true;
     }
@@ -89,6 +91,30 @@ static void make_partial(sim_plan *p, sim_job_plan *j, sim_rng *rng)
         part->probe_late = sim_chance(rng, 400000) ? sim_octaves(rng, 100 * UT_US, 30 * UT_MS) : 0;
         part->two_controllers = sim_chance(rng, 250000);
     }
+}
+
+/* In forms whose error leaves a sum readable (partial_code.c). */
+static void make_quant(sim_job_plan *j, sim_rng *rng)
+{
+    static const uint8_t forms[] = {UT_QUANT_INT16 | UT_QUANT_INT16 << 4, UT_QUANT_INT8 | UT_QUANT_INT8 << 4,
+                                    UT_QUANT_INT8 | UT_QUANT_INT16 << 4};
+    sim_part_plan *part = &j->part;
+    const uint8_t wire = forms[sim_below(rng, sizeof forms)];
+    if (sim_gift_groups(UT_FLOAT32, wire, part->redop, sim_ranks_of(j)) > GROUPS_MOST)
+        return;
+    part->wire = wire;
+    part->feeds = sim_chance(rng, 500000);
+    part->count = UT_MIN2(part->count, (j->bucket_max - 64) / sizeof(float));
+    part->dtype = UT_FLOAT32;
+}
+
+void sim_plan_draw_partial_quant(sim_plan *p, uint64_t seed, uint32_t hosts)
+{
+    sim_plan_draw_partial(p, seed, hosts);
+    sim_rng rng = sim_rng_for(seed, 23);
+    for (uint32_t n = 0; n < p->jobs; n++)
+        if (sim_is_partial(&p->job[n]))
+            make_quant(&p->job[n], &rng);
 }
 
 void sim_plan_draw_partial(sim_plan *p, uint64_t seed, uint32_t hosts)

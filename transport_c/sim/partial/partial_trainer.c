@@ -6,6 +6,8 @@
  */
 #include "sim/partial/partial.h"
 
+#include "kernels/quant.h"
+
 #include <stdlib.h>
 
 /* A call whose contribution is in an op that ends so soon after its deadline waits for that. */
@@ -29,15 +31,24 @@ static uint64_t buffer_at(const sim_part_plan *p, uint32_t buffer)
     return buffer * region(p) + MARGIN;
 }
 
+/* Where ranks of one host join their residuals, an op may send what was left over of one that is not in it. */
+static bool feeds(const sim_world *w, const sim_rank *r)
+{
+    const sim_job *job = &w->job[r->job];
+    return sim_part_plan_of(w, r)->feeds && job->plan->local[job->index_of[r->host]] == 1;
+}
+
 void sim_part_attach(sim_world *w, sim_rank *r)
 {
     sim_host *h = &w->host[r->host];
     sim_job *job = &w->job[r->job];
     const sim_part_plan *p = sim_part_plan_of(w, r);
     uint32_t place = r->index - (uint32_t)__builtin_ctzll(job->host_ranks[job->index_of[r->host]]);
-    r->arena_bytes = (SIM_BUFFERS + 1) * region(p);
+    r->arena_bytes = SIM_REGIONS * region(p);
     r->arena = sim_alloc(r->arena_bytes);
     memset(r->arena, MARGIN_BYTE, r->arena_bytes);
+    if (feeds(w, r))
+        memset(r->arena + buffer_at(p, SIM_RESIDUAL), 0, bucket_bytes(p));
     r->submissions = sim_alloc(sizeof *r->submissions);
     r->completions = sim_alloc(sizeof *r->completions);
     ut_session_memory memory = {r->submissions, r->completions, r->arena, r->arena_bytes, place, 0};
@@ -187,6 +198,12 @@ static void submit(sim_world *w, sim_rank *r, uint8_t flags, uint64_t wanted, ut
                                 .wanted = wanted,
                                 .oldest_step = flags & UT_SUBMIT_GIVE ? g->steps : 0,
                                 .newest_step = flags & UT_SUBMIT_GIVE ? g->steps : 0};
+    if (p->wire && (flags & UT_SUBMIT_GIVE)) {
+        ask.entry.collective = UT_ALLREDUCE_QUANT;
+        ask.entry.gift_forms = p->wire;
+        ask.entry.rounding = feeds(w, r);
+        ask.entry.gift_residual = feeds(w, r) ? (uint32_t)(buffer_at(p, SIM_RESIDUAL) / UT_GIFT_RESIDUAL + 1) : 0;
+    }
     if (ut_ring_submit(r->submissions, r->completions, &ask.entry))
         SIM_PART_FAIL(w, "submit", r, "the ring is full with %u out", r->out);
     sim_trace(w, SIM_TR_SUBMIT, r->host, r->job, r->index, ask.entry.op_seq, flags);
@@ -295,18 +312,31 @@ static void check_arena(sim_world *w, const sim_rank *r, bool untouched)
 {
     const sim_part_plan *p = sim_part_plan_of(w, r);
     uint64_t bytes = bucket_bytes(p);
-    for (uint32_t k = 0; k <= SIM_BUFFERS; k++) {
+    for (uint32_t k = 0; k < SIM_REGIONS; k++) {
         uint64_t from = buffer_at(p, k);
         for (uint64_t i = k * region(p); i < (k + 1) * region(p); i++) {
             bool inside = i >= from && i < from + bytes;
-            if (inside && (k < SIM_BUFFERS || !untouched)) {
+            if (inside && (k < SIM_RESULT || (k == SIM_RESULT && !untouched) || (k == SIM_RESIDUAL && feeds(w, r)))) {
                 i = from + bytes - 1;
                 continue;
             }
-            if (r->arena[i] != (inside ? FILL_BYTE : MARGIN_BYTE))
+            if (r->arena[i] != (inside && k == SIM_RESULT ? FILL_BYTE : MARGIN_BYTE))
                 SIM_PART_FAIL(w, "O5 bounded memory", r, "byte %" PRIu64 " of the arena was written", i);
         }
     }
+}
+
+/* What rounding took is less than a step of the largest that a rank gives, or the ranks of a host together. */
+static void check_residual(sim_world *w, const sim_rank *r)
+{
+    const sim_part_plan *p = sim_part_plan_of(w, r);
+    const float *left = (const float *)(const void *)(r->arena + buffer_at(p, SIM_RESIDUAL));
+    const float code = (p->wire & 15) == UT_QUANT_INT16 ? 32767 : 127;
+    const float most = (float)sim_gift_most(p->wire) / code * 17 / 16;
+    for (uint64_t i = 0; feeds(w, r) && i < p->count; i++)
+        if (!(left[i] <= most && left[i] >= -most))
+            SIM_PART_FAIL(w, "O15 nothing lost", r, "element %" PRIu64 " of its residual is %g, of %g at most", i,
+                          (double)left[i], (double)most);
 }
 
 /* What was given comes back: at a deadline, or because an op was quicker. */
@@ -389,6 +419,7 @@ static void check_answer(sim_world *w, sim_rank *r, const sim_ask *ask, const ut
     if (receipt->status == UT_FAILED && gave && !receipt->kept && g->gift[ask->slot].state != SIM_TAKEN)
         take_back(g, (uint32_t)ask->slot, SIM_BACK);
     check_arena(w, r, false);
+    check_residual(w, r);
     sim_part_check(w, r, ask, receipt);
     if (result || receipt->op_seq >= g->next)
         g->next = UT_MAX2(g->next, receipt->op_seq + 1);

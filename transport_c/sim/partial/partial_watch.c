@@ -242,7 +242,7 @@ static void let_go(sim_world *w, sim_rank *r, uint32_t buffer)
     uint32_t number = g->buffer[buffer];
     uint64_t bytes = p->count * ut_dtype_bytes(p->dtype);
     const sim_gift *gift = &g->gift[number];
-    uint8_t *mem = r->arena + r->arena_bytes / (SIM_BUFFERS + 1) * buffer + 64;
+    uint8_t *mem = r->arena + r->arena_bytes / SIM_REGIONS * buffer + 64;
     uint8_t *again = sim_alloc(bytes);
     sim_gift_code code = sim_gift_code_of(w, r->job);
     sim_gift_fill(&code, r->index, number, again, p->count);
