@@ -196,6 +196,3 @@ def test_refusals__other_jobs() -> None:
     for options in ({"algorithm": "ring"}, {"deterministic": "yes"}):
         with jobs_of(1, options=ultima.Options(**options)) as (job,), pytest.raises(ultima.Unsupported, match="wire"):
             job.allreduce(np.ones(8, np.float32), wire="int8")
-    solo = jobs_of(1, options=ultima.Options(policy="solo"))
-    with solo as (job,), pytest.raises(ultima.InvalidArgument, match="policy"):
-        job.allreduce(np.ones(8, np.float32), wire="int8")
