@@ -172,7 +172,7 @@ def _measure(
     tell = say if job.rank == 0 else _nothing
     report = perf_table.Report(config, [_rank_facts(job, rank) for rank in range(job.world_size)])
     tell(preamble(config, report.ranks))
-    tell(perf_table.header(plan.loss_columns))
+    tell(perf_table.header(plan.loss_columns, plan.wire is not None))
     bench = Bench(job, plan, sizes[-1])
     for op in ops:
         for type_name in types:
@@ -234,7 +234,7 @@ def preamble(config: dict[str, Any], ranks: list[dict[str, Any]]) -> str:
         f"# mode {config['mode']}, deadline {config['deadline'] or 'by default'}{', agree' * config['agree']}, "
         + ("each op timed from a barrier to the slowest rank" if config["loss_columns"] else "ops timed back to back"),
         *(
-            [f"# elements travel as {config['wire']}, results as {config['answer']}{kept}"]
+            [f"# elements travel as {config['wire']}, results as {config['answer']}{kept}; a dense op before each"]
             if config.get("wire")
             else []
         ),

@@ -7,6 +7,9 @@ there, and the time of the op is that of the slowest. What the ranks have to tel
 op, so nothing but the barrier lies between two ops; the barrier is a reliable all-reduce of one element and is not
 timed.
 
+With `--wire` each op is preceded by a dense one of the same values, so both meet the same network: the ratio of their
+times, and of the bytes that they sent, is a figure of one run.
+
 Arrays lie in the arena: no copy is in the figures.
 """
 
@@ -20,7 +23,7 @@ import numpy as np
 
 from ultima import Job, Receipt, Status
 from ultima.base.words import RELIABLE_ONLY
-from ultima.cli.perf_table import Half, Row, Tail, Told, quantile
+from ultima.cli.perf_table import Dense, Half, Row, Tail, Told, quantile
 from ultima.cli.perf_values import TYPES, Array, contribution, expected, slack, wrong
 
 SCRATCH_BYTES_MIN = 4096
@@ -49,11 +52,13 @@ class Account:
     def __init__(self) -> None:
         self.expected_bytes = 0
         self.missing_bytes = 0
+        self.sent_bytes = 0
         self.statuses = dict.fromkeys(STATUSES, 0)
 
     def add(self, receipt: Receipt) -> None:
         self.expected_bytes += receipt.bytes_expected
         self.missing_bytes += receipt.bytes_missing
+        self.sent_bytes += receipt.wire_sent
         self.statuses[receipt.status] += 1
 
     @property
@@ -62,14 +67,14 @@ class Account:
 
     def numbers(self) -> list[int]:
         """All of it in a row, to be added up over the ranks."""
-        return [self.expected_bytes, self.missing_bytes, *self.statuses.values()]
+        return [self.expected_bytes, self.missing_bytes, self.sent_bytes, *self.statuses.values()]
 
     @classmethod
     def of(cls, numbers: list[int]) -> Account:
         """The other way round."""
         made = cls()
-        made.expected_bytes, made.missing_bytes = numbers[:2]
-        made.statuses = dict(zip(STATUSES, numbers[2:], strict=True))
+        made.expected_bytes, made.missing_bytes, made.sent_bytes = numbers[:3]
+        made.statuses = dict(zip(STATUSES, numbers[3:], strict=True))
         return made
 
 
@@ -104,14 +109,15 @@ class Bench:
         self._forget()
         for _ in range(self._plan.warmup):
             self._reduce(source, target, type_name, op)
-        account = Account()
+        account, beside = Account(), Account()
         tail = None
         if self._plan.loss_columns:
-            slowest_us = self._alone(source, target, given, type_name, op, account)
+            dense_us, slowest_us = self._alone(source, target, given, type_name, op, account, beside)
             time_us = float(np.mean(slowest_us))
         else:
-            time_us = self._back_to_back(source, target, type_name, op, account)
+            dense_us, time_us = self._back_to_back(source, target, given, type_name, op, account, beside)
         total = self._sum_up(account, 0)[0]
+        dense = self._beside(dense_us, time_us, total, beside) if self._plan.wire else None
         if self._plan.loss_columns:
             loss = 100 * total.missing_bytes / total.expected_bytes if total.expected_bytes else 0.0
             p50, p90, p99, p99_9 = (quantile(slowest_us, percent) for percent in (50, 90, 99, 99.9))
@@ -120,31 +126,54 @@ class Bench:
         world = self._job.world_size
         gbs = size / time_us * 1e-3 if time_us else 0.0
         told = Told(total.expected_bytes, total.missing_bytes, {str(s): n for s, n in total.statuses.items()})
-        return Half(time_us, gbs, gbs * 2 * (world - 1) / world, found, bool(self._plan.checks), tail, told)
+        return Half(time_us, gbs, gbs * 2 * (world - 1) / world, found, bool(self._plan.checks), tail, told, dense)
 
-    def _back_to_back(self, source: Array, target: Array, type_name: str, op: str, account: Account) -> float:
-        """Microseconds of one op of many in a row, averaged over the ranks."""
+    def _back_to_back(
+        self, source: Array, target: Array, given: Array, type_name: str, op: str, account: Account, beside: Account
+    ) -> tuple[float, float]:
+        """Microseconds of one op of many in a row, averaged over the ranks: of the dense ones (0 if there are none),
+        and of those that the plan is of."""
         self._barrier()
-        started = time.perf_counter()
+        spent, dense = 0.0, 0.0
         for _ in range(self._plan.iterations):
+            if self._plan.wire:
+                if target is source:
+                    source[:] = given  # both get the same values
+                started = time.perf_counter()
+                beside.add(self._reduce(source, target, type_name, op, wire=False))
+                dense += time.perf_counter() - started
+                if target is source:
+                    source[:] = given
+            started = time.perf_counter()
             account.add(self._reduce(source, target, type_name, op))
-        mine = (time.perf_counter() - started) / self._plan.iterations * 1e6
-        return float(self._agree([mine], "sum")[0]) / self._job.world_size
+            spent += time.perf_counter() - started
+        mine = [seconds / self._plan.iterations * 1e6 for seconds in (dense, spent)]
+        told = self._agree(mine, "sum") / self._job.world_size
+        return float(told[0]), float(told[1])
 
     def _alone(
-        self, source: Array, target: Array, given: Array, type_name: str, op: str, account: Account
-    ) -> list[float]:
-        """Microseconds of every op, from a barrier until the slowest rank has its result."""
-        times_us = []
+        self, source: Array, target: Array, given: Array, type_name: str, op: str, account: Account, beside: Account
+    ) -> tuple[float, list[float]]:
+        """Microseconds from a barrier until the slowest rank has its result: of the dense ops on average (0 if there
+        are none), and of every op that the plan is of."""
+        kinds = ((False, beside), (True, account)) if self._plan.wire else ((True, account),)
+        times_us: dict[bool, list[float]] = {wire: [] for wire, _ in kinds}
         for _ in range(self._plan.iterations):
-            if target is source:
-                source[:] = given  # a sum of sums would be infinite after a hundred ops, and cost more to count
-            self._barrier()
-            started = time.perf_counter()
-            receipt = self._reduce(source, target, type_name, op)
-            times_us.append((time.perf_counter() - started) * 1e6)
-            account.add(receipt)
-        return [float(value) for value in self._agree(times_us, "max")]
+            for wire, sums in kinds:
+                if target is source:
+                    source[:] = given  # a sum of sums would be infinite after a hundred ops, and cost more to count
+                self._barrier()
+                started = time.perf_counter()
+                receipt = self._reduce(source, target, type_name, op, wire=wire)
+                times_us[wire].append((time.perf_counter() - started) * 1e6)
+                sums.add(receipt)
+        slowest = {wire: [float(value) for value in self._agree(each, "max")] for wire, each in times_us.items()}
+        return float(np.mean(slowest.get(False, [0.0]))), slowest[True]
+
+    def _beside(self, dense_us: float, time_us: float, total: Account, beside: Account) -> Dense:
+        """The dense ops against which those of the plan are held."""
+        sent = self._sum_up(beside, 0)[0].sent_bytes
+        return Dense(dense_us, time_us / dense_us if dense_us else 0.0, total.sent_bytes / sent if sent else 0.0)
 
     def _check(self, source: Array, target: Array, count: int, type_name: str, op: str) -> int | None:
         """Elements that came out wrong, over all ranks and checks; None when some were bound to, for bytes are
@@ -164,10 +193,12 @@ class Bench:
         total, found = self._sum_up(account, found)
         return None if total.incomplete_ops else found
 
-    def _reduce(self, source: Array, target: Array, type_name: str, op: str) -> Receipt:
+    def _reduce(self, source: Array, target: Array, type_name: str, op: str, wire: bool = True) -> Receipt:
+        """One op; of a plan with a form without `wire` a dense one."""
         plan = self._plan
-        words: dict[str, Any] = {} if plan.wire is None else {"wire": plan.wire, "answer": plan.answer}
-        if self._residual is not None:
+        few = wire and plan.wire is not None
+        words: dict[str, Any] = {"wire": plan.wire, "answer": plan.answer} if few else {}
+        if few and self._residual is not None:
             words["feedback"] = self._residual[: source.size]
         return self._job.allreduce(
             source,

@@ -15,6 +15,7 @@ from typing import Any
 
 PROGRAM = "all_reduce_perf"
 JSON_VERSION = 2
+DENSE_HEADER = (("dense", "(us)"), ("t/dense", ""), ("B/dense", ""))
 LOSS_HEADER = (("p50", "(us)"), ("p99", "(us)"), ("p99/p50", ""), ("loss%", ""))
 
 
@@ -32,6 +33,16 @@ class Tail:
     @property
     def ratio(self) -> float:
         return self.p99_us / self.p50_us if self.p50_us else 1.0
+
+
+@dataclass(frozen=True)
+class Dense:
+    """Of ops that travel in few bits: the dense ops that took turns with them, and the ratios to those."""
+
+    time_us: float
+    time_ratio: float
+    bytes_ratio: float
+    """Of the payload that all ranks sent, without headers. 0 where nothing was sent."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +68,7 @@ class Half:
     checked: bool = True
     tail: Tail | None = None
     told: Told | None = None
+    dense: Dense | None = None
 
 
 @dataclass(frozen=True)
@@ -112,15 +124,15 @@ def number(value: float, width: int) -> str:
     return f"{value:{width}.1e}" if width >= 7 else f"{value:{width}.0e}"
 
 
-def header(loss_columns: bool) -> str:
+def header(loss_columns: bool, wire: bool = False) -> str:
     """Three lines over the table, without a newline at the end."""
     empty = f"# {'':>10}  {'':>12}  {'':>8}  {'':>6}  {'':>6}"
     names = f"# {'size':>10}  {'count':>12}  {'type':>8}  {'redop':>6}  {'root':>6}"
     units = f"# {'(B)':>10}  {'(elements)':>12}  {'':>8}  {'':>6}  {'':>6}"
     name = f"  {'time':>7}  {'algbw':>6}  {'busbw':>6}  {'#wrong':>6}"
     unit = f"  {'(us)':>7}  {'(GB/s)':>6}  {'(GB/s)':>6}  {'':>6}"
-    more = "".join(f"  {title:>7}" for title, _ in LOSS_HEADER) if loss_columns else ""
-    more_units = "".join(f"  {title:>7}" for _, title in LOSS_HEADER) if loss_columns else ""
+    titles = (LOSS_HEADER if loss_columns else ()) + (DENSE_HEADER if wire else ())
+    more, more_units = ("".join(f"  {title[at]:>7}" for title in titles) for at in (0, 1))
     return "\n".join(
         (
             f"{empty}           out-of-place                       in-place          ",
@@ -131,7 +143,7 @@ def header(loss_columns: bool) -> str:
 
 
 def line(row: Row) -> str:
-    """One row, without a newline. The tail is that of the in-place half: it is how trainers call."""
+    """One row, without a newline. What is behind the two halves is of the in-place one: it is how trainers call."""
     text = f"{row.size:12d}  {row.count:12d}  {row.type:>8}  {row.redop:>6}  {-1:6d}"
     for half in (row.out_of_place, row.in_place):
         text += f"  {number(half.time_us, 7)}  {number(half.algorithm_gbs, 6)}  {number(half.bus_gbs, 6)}"
@@ -139,6 +151,9 @@ def line(row: Row) -> str:
     tail = row.in_place.tail
     if tail:
         text += f"  {number(tail.p50_us, 7)}  {number(tail.p99_us, 7)}  {tail.ratio:7.3f}  {tail.loss_percent:7.4f}"
+    dense = row.in_place.dense
+    if dense:
+        text += f"  {number(dense.time_us, 7)}  {dense.time_ratio:7.3f}  {dense.bytes_ratio:7.3f}"
     return text
 
 
@@ -201,6 +216,7 @@ def _half_json(half: Half) -> dict[str, Any]:
         "nwrong": None if half.wrong is None else float(half.wrong),
         **_tail_json(half.tail),
         **_told_json(half.told),
+        **_dense_json(half.dense),
     }
 
 
@@ -216,6 +232,12 @@ def _tail_json(tail: Tail | None) -> dict[str, Any]:
         "p99_over_p50": tail.ratio,
         "loss_percent": tail.loss_percent,
     }
+
+
+def _dense_json(dense: Dense | None) -> dict[str, Any]:
+    if dense is None:
+        return {}
+    return {"dense_time": dense.time_us, "time_to_dense": dense.time_ratio, "bytes_to_dense": dense.bytes_ratio}
 
 
 def _told_json(told: Told | None) -> dict[str, Any]:

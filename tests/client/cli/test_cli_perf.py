@@ -270,8 +270,38 @@ def test_perf__feedback_is_kept_from_op_to_op_and_begins_anew(tmp_path: Path, mo
     with FakeDaemon(world_size=1) as daemon, daemon.installed():
         result = runner.invoke(main.build(), words)
     assert result.exit_code == 0, result.output
-    assert "# elements travel as int4, results as int4, with feedback" in result.output
+    assert "# elements travel as int4, results as int4, with feedback; a dense op before each" in result.output
     assert len(kept) == 8 and all(kept), "two halves of two ops and two checks"
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_row__dense_ops_take_turns_with_those_of_few_bits(monkeypatch: pytest.MonkeyPatch, alone: bool) -> None:
+    called: list[tuple[str | None, float]] = []
+    reduce = Job.allreduce
+
+    def watched(job: Job, array: Any, *args: Any, **said: Any) -> Any:
+        if array.size == 65536:
+            called.append((said.get("wire"), float(array[0])))
+        return reduce(job, array, *args, **said)
+
+    monkeypatch.setattr(Job, "allreduce", watched)
+    plan = Plan(3, 0, 1, "reliable", None, alone, wire="int8")
+    with (
+        FakeDaemon(world_size=2, peer=lambda rank, op_seq, mine: mine) as daemon,
+        daemon.connect(0, arena="4M") as job,
+    ):
+        row = Bench(job, plan, 262144).row(65536, "float", "sum")
+    given = perf_values.contribution(0, 2, 65536, "float", "sum")[0]
+    assert called == 2 * [*3 * [(None, given), ("int8", given)], ("int8", given)], "and a check, of each half"
+    for half in (row.out_of_place, row.in_place):
+        assert half.dense is not None and half.dense.time_us > 0
+        assert half.dense.time_ratio == pytest.approx(half.time_us / half.dense.time_us)
+        assert 0.25 < half.dense.bytes_ratio < 0.27
+    text = perf_table.line(row).split()
+    assert len(text) == len(perf_table.header(alone, True).split("\n")[1].split()) - 1, "a name for each number"
+    assert text[-1] == f"{row.in_place.dense.bytes_ratio:.3f}"  # type: ignore[union-attr]
+    told = perf_table.to_json(perf_table.Report({}, [], rows=[row]), [])["results"][0]["in_place"]
+    assert (told["time_to_dense"], told["bytes_to_dense"]) == (half.dense.time_ratio, half.dense.bytes_ratio)
 
 
 def test_perf__wrong_values_are_exit_status_1(monkeypatch: pytest.MonkeyPatch) -> None:
