@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What few bits an element cost in accuracy: `python -m tests.bench.quant_accuracy`, minutes.
+"""What few bits an element cost in accuracy: `make quant-accuracy`; ARGS="--steps 300" takes minutes.
 
 LeNet of `make tta` on its images, four ranks' worth of gradients a step, in float32 and in each form at equal steps,
 with error feedback and without. All ranks are in one process and nothing is sent: contributions and results are rounded
