@@ -42,7 +42,8 @@ static void memory__is_what_can_be_touched(void)
         {1, 4, UT_RING, UT_POLICY_NONE, 8, 0},          /* */
         {2, 1, UT_TAR, UT_POLICY_NONE, 16 + 11, 0},     /* floats of halves, and the bucket transformed, or as blocks */
         {2, 4, UT_TAR, UT_POLICY_NONE, 16 + 11 + 8, 0}, /* */
-        {2, 1, UT_TAR, UT_POLICY_SOLO, 32, 0},          /* */
+        {2, 1, UT_TAR, UT_POLICY_SOLO, 32 + 8, 0},      /* with what gifts become in few bits */
+        {2, 1, UT_TAR, UT_POLICY_CODED, 32, 0},         /* */
         {2, 1, UT_RING, UT_POLICY_NONE, 16, 0},         /* which is TAR's alone */
         {8, 1, UT_PS, UT_POLICY_NONE, 16, 0},           /* */
         /* Deterministic: no blocks; of three hosts and more, what comes is kept until a shard is folded. */
