@@ -38,7 +38,8 @@ static double get(unsigned dtype, const uint8_t *at)
     }
 }
 
-/* Mostly near 1; some that no float16 holds, some that are subnormal there, infinities; no NaN, which may be another. */
+/* Mostly near 1; some that no float16 holds, some that are subnormal there, infinities; no NaN, which may be another.
+ */
 static double any_value(void)
 {
     const uint64_t kind = check_below(40);

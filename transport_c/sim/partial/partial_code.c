@@ -18,10 +18,11 @@ static unsigned exact_bits(unsigned dtype)
 
 enum { BITS_ALONE = 2, BITS_MOST = 6, BITS_IN_TURN = 3 /* of a digit */ };
 
-/* Of few bits an element. A scale is the largest magnitude of a block over the largest code, and a 16th more at most, and
- * an element is off by less than a scale. An element is given by three hosts at most where groups take turns (by one in
- * int8), each of whose blocks may hold another group's largest digits, and by all ranks else. So contributions are off
- * by less than 0.13 altogether (4 bits in int8, one group: 15 / 127 * 17 / 16), and the result by as much again. */
+/* Of few bits an element. A scale is the largest magnitude of a block over the largest code, and a 16th more at most,
+ * and an element is off by less than a scale. An element is given by three hosts at most where groups take turns (by
+ * one in int8), each of whose blocks may hold another group's largest digits, and by all ranks else. So contributions
+ * are off by less than 0.13 altogether (4 bits in int8, one group: 15 / 127 * 17 / 16), and the result by as much
+ * again. */
 static unsigned quant_bits(unsigned wire)
 {
     return (wire & 15) == UT_QUANT_INT16 ? 10 : 4;
