@@ -202,10 +202,10 @@ class Outer:
         """One more round of every fragment at once; then this rank's own arrays become the outer model. To be called on
         all ranks after the same round: before an evaluation, or at the end. These rounds have no grace."""
         with self._lock:
-            self.finish()
+            Outer.finish(self)
             for _ in range(self.layout.fragments):
                 self._send(calls=False)
-                self.finish()
+                Outer.finish(self)
             self._values.write(0, self._theta)
 
     def close(self) -> None:

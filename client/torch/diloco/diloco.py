@@ -18,6 +18,7 @@ from ultima.base.sparse_form import rounded
 from ultima.local.outer import Outer
 from ultima.local.rules import Floats, Nesterov
 from ultima.torch.backend.group import group_of
+from ultima.torch.diloco.site import Site
 from ultima.torch.diloco.tensors import Tensors
 
 # torchft's names, and ours.
@@ -39,6 +40,10 @@ class DiLoCo(Outer):
     outer: an `ultima.Nesterov`, or a `torch.optim.SGD` whose `lr` and `momentum` (with nesterov=True) are taken.
     job, group: the training's own job, or that of a process group; None for the default group.
     meet: None: the ranks are those of the job.
+    inner_group: the process group of this site's ranks, of any backend, whose ranks hold the same parameters after each
+    step, as under DDP (give the module within it). Its first rank takes part in rounds, for which `job` is its own,
+    of a rank for each site; on the others `job` is None. All of them make the same calls; tokens are added up, and what
+    a round changes is broadcast within the site. `state_dict`, `theta` and `summary` are the first rank's.
     sync_every, fragment_sync_delay, fragment_update_alpha, should_quantize: torchft's names of every, delay, alpha, and
     wire="int8". The rest as for `ultima.Outer`.
 
@@ -56,6 +61,7 @@ class DiLoCo(Outer):
         group: dist.ProcessGroup | None = None,
         hook: bool = False,
         meet: str | None = None,
+        inner_group: dist.ProcessGroup | None = None,
         should_quantize: bool | None = None,
         **options: Any,
     ) -> None:
@@ -69,10 +75,76 @@ class DiLoCo(Outer):
         every = options.pop("every", every)
         if hook and inner is None:
             raise InvalidArgument("hook", hook, "False without an inner optimizer")
-        base = job if job is not None else group_of(group).job
-        super().__init__(base or cast(Job, _Alone()), Tensors(model), every, outer=_rule(outer), **options)
+        tensors = Tensors(model)
+        self._site = None if inner_group is None else Site(inner_group, tensors)
+        if self._site is None:
+            base = job if job is not None else group_of(group).job
+            super().__init__(base or cast(Job, _Alone()), tensors, every, outer=_rule(outer), **options)
+        else:
+            self._begin_at(self._site, job, every, outer, options)
         self.model, self.inner = model, inner
         self._hook = inner.register_step_post_hook(lambda *_: self.step()) if hook and inner is not None else None
+
+    def _begin_at(
+        self, site: Site, job: Job | None, every: int, outer: Nesterov | torch.optim.Optimizer | None,
+        options: dict[str, Any],
+    ) -> None:  # fmt: skip
+        """The ranks of a site begin: its first one with the others' sites, and the rest with what that one has."""
+        if (job is None) is site.leads:
+            given, allowed = ("None", "a job with a rank for each site") if job is None else (job.name, "None")
+            raise InvalidArgument("job", given, f"{allowed} on rank {site.rank} of inner_group")
+        if not site.leads:  # no round is its own
+            options = {**options, "quorum": 1, "grace": None}
+        base, rule = job or cast(Job, _Alone()), _rule(outer)
+        site.together(lambda: super(DiLoCo, self).__init__(base, site, every, outer=rule, **options))
+        if not site.leads:
+            super().__init__(base, site, every, outer=rule, **options)
+
+    @property
+    def _follows(self) -> bool:
+        return self._site is not None and not self._site.leads
+
+    def step(self, tokens: float = 1) -> None:
+        """See `Outer.step`. Of a site: on all its ranks; tokens are added up."""
+        if self._site is None:
+            super().step(tokens)
+            return
+        total = self._site.total(tokens)
+        self._site.together(lambda: super(DiLoCo, self).step(total))
+
+    def finish(self) -> None:
+        """See `Outer.finish`. Of a site: on all its ranks."""
+        if self._site is None:
+            super().finish()
+        else:
+            self._site.together(super().finish)
+
+    def meet(self) -> None:
+        """See `Outer.meet`. Of a site: on all its ranks."""
+        if self._site is None:
+            super().meet()
+        else:
+            self._site.together(super().meet)
+
+    @property
+    def theta(self) -> Floats:
+        """See `Outer.theta`. Raises Unsupported on ranks of a site that do not take part in rounds."""
+        self._check_leads("theta")
+        return super().theta
+
+    def state_dict(self) -> dict[str, Any]:
+        """See `Outer.state_dict`. Raises Unsupported on ranks of a site that do not take part in rounds."""
+        self._check_leads("state_dict")
+        return super().state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """See `Outer.load_state_dict`. Raises Unsupported on ranks of a site that do not take part in rounds."""
+        self._check_leads("load_state_dict")
+        super().load_state_dict(state)
+
+    def _check_leads(self, name: str) -> None:
+        if self._follows:
+            raise Unsupported(name, "the first rank of inner_group has it: only that one takes part in rounds")
 
     def close(self) -> None:
         """Leaves the rounds. Idempotent."""

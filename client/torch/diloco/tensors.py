@@ -31,6 +31,7 @@ class Tensors:
             if each.layout is not torch.strided or each.device.type == "meta" or not each.is_floating_point():
                 raise InvalidArgument(name, f"{each.dtype}, {each.layout}, on {each.device}", "dense floats")
         self._tensors = [each.detach() for _, each in trained + buffers]
+        self.device = self._tensors[0].device
         self.entries: Sequence[Entry] = [
             Entry(name, tuple(each.shape), str(each.dtype).removeprefix("torch."), index >= len(trained))
             for index, (name, each) in enumerate(trained + buffers)
