@@ -65,7 +65,7 @@ def explain(
 
 def explain_round(socket: str, job: str, number: int, as_json: bool) -> None:
     """Says what became of a round; -1 is the newest. Raises InvalidArgument for one that is not kept."""
-    from ultima.admin.rounds import get_rounds, round_lines
+    from ultima.admin.round_view import get_rounds, round_lines
     from ultima.base.errors import InvalidArgument
     from ultima.cli.status import to_dict as fields_of
 

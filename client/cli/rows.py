@@ -44,7 +44,7 @@ def peers(job: OfJob = "", as_json: AsJson = False, socket: Socket = None) -> No
 
 def job_facts(job: admin_pb2.JobStatus) -> dict[str, Any]:
     """One job in JSON's types. A job that forms says whom it waits for, as far as the daemon knows."""
-    from ultima.admin.rounds import status_line
+    from ultima.admin.round_view import status_line
     from ultima.cli.job_view import view_facts
     from ultima.v1 import types_pb2
 

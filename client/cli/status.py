@@ -188,7 +188,7 @@ def _wire_line(row: partial_pb2.WireStatus) -> str:
 
 def _round_lines(job: admin_pb2.JobStatus) -> list[str]:
     """Of a job whose ops are rounds of local SGD."""
-    from ultima.admin.rounds import status_line
+    from ultima.admin.round_view import status_line
 
     return [f"  {status_line(job.rounds, time.time_ns())}"] if job.HasField("rounds") else []
 

@@ -70,6 +70,9 @@ class Carrier:
             self.vector, "sum", agree=True, mode="bounded", deadline=self._deadline, **quant
         )
 
+    def taken(self, fragment: int) -> None:
+        """What this rank gave last, of which it had no result, is in that of the others."""
+
     def settle(self, fragment: int, mine: Bools) -> None:
         """Keeps what rounding took; in ranges that are not `mine` what it had taken before."""
         if self.residuals is None or not self._fed:  # without room for it, rounding was at random and left nothing

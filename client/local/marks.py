@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ultima.local.rules import Floats
+from ultima.local.turns import Turns
 from ultima.local.vector import Vector
 
 # By form: the largest whole number of a contribution, and of a result.
@@ -70,14 +71,32 @@ def of_piece(vectors: Vector, data: Floats, head: float) -> Sizes:
     return Sizes(marks, marks, float("inf"), head)
 
 
+def sized(
+    vectors: Vector, wire: str, theta: Floats, momentum: Floats, mu: float, turns: Turns, data: Floats | None,
+    sent: Floats | None, weight: float,
+) -> tuple[Floats | None, Floats, float]:  # fmt: skip
+    """What a rank gives of its data in the next op, None for nothing; how large its marks are, and its head.
+
+    sent: the parameters that count as given; they are changed such that what a round does not take stays. weight: of
+    the rank.
+    """
+    sizes = of_round(vectors, wire, theta, momentum, mu, turns.members_weight(), turns.listens)
+    if data is None or turns.mend:
+        return data, sizes.marks if data is None else of_piece(vectors, data, sizes.head).marks, sizes.head
+    given = vectors.bounded(data, sizes.near / np.float32(weight), sizes.far / weight)
+    assert sent is not None
+    np.copyto(sent, theta - given, where=given != data)
+    return given, sizes.marks, sizes.head
+
+
 def _around(vectors: Vector, values: Floats) -> Floats:
     """The root of the mean square of the elements at both sides of each mark."""
-    rows = np.zeros(vectors.ranges * vectors.range, np.float32)
-    rows[: values.size] = values
-    rows = rows.reshape(vectors.ranges, vectors.range)
+    flat = np.zeros(vectors.ranges * vectors.range, np.float32)
+    flat[: values.size] = values
+    rows = flat.reshape(vectors.ranges, vectors.range)
     squares = np.einsum("ij,ij->i", rows, rows, dtype=np.float64)
     counts = np.full(vectors.ranges, float(vectors.range))
     counts[-1] = max(1, values.size - (vectors.ranges - 1) * vectors.range)
     both = np.concatenate([[0.0], squares]) + np.concatenate([squares, [0.0]])
     of = np.concatenate([[0.0], counts]) + np.concatenate([counts, [0.0]])
-    return np.sqrt(both / of).astype(np.float32)
+    return np.asarray(np.sqrt(both / of), np.float32)

@@ -31,6 +31,7 @@ class Moves:
     def __init__(self, values: Values, elements: int, alpha: float) -> None:
         self._values, self._elements, self._alpha = values, elements, alpha
         self._due: dict[int, _Move] = {}
+        self._held: dict[int, Floats] = {}
 
     def add(self, low: int, before: Floats, after: Floats, mine: Bools, sent: Floats | None, now: bool) -> None:
         """Notes a move, of which copies are kept; with `now` it is made at once. Where one is due already, nothing of
@@ -43,6 +44,17 @@ class Moves:
             self._due[low] = replace(last, after=after.copy())
         if now:
             self.settle()
+
+    def hold(self, low: int, sent: Floats | None) -> None:
+        """No result came of a round for which this rank gave: others may have one that it is in."""
+        if sent is not None:
+            self._held[low] = sent
+
+    def learn(self, low: int, before: Floats, after: Floats, ranges: int, taken: bool, now: bool) -> None:
+        """As `add`, of the state that others passed on. taken: what this rank gave without a result is in it."""
+        sent = self._held.pop(low, None)
+        mine = np.full(ranges, taken and sent is not None and low not in self._due)
+        self.add(low, before, after, mine, sent, now)
 
     def settle(self) -> None:
         """Moves the parameters, in the trainer's own thread: what is in a round was theirs; what is not, stays."""

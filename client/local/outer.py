@@ -29,7 +29,8 @@ from ultima.base.warning import warn
 from ultima.local.account import OuterSummary, Round, round_of
 from ultima.local.beginning import adopt_first, agree_on_layout
 from ultima.local.carrier import ABSENT
-from ultima.local.marks import of_piece, of_round
+from ultima.local.largest import carrier_of
+from ultima.local.marks import sized
 from ultima.local.moves import Moves
 from ultima.local.rules import Floats, Nesterov
 from ultima.local.settings import (
@@ -45,7 +46,6 @@ from ultima.local.settings import (
 )
 from ultima.local.state import STATE_VERSION, check_state, digest_of
 from ultima.local.telling import tell
-from ultima.local.top import carrier_of
 from ultima.local.turns import MEND, ROUND, THETA, Turns, Verdict
 from ultima.local.values import Arrays, Layout, Values
 from ultima.local.vector import FEW_BITS, Bools, Vector
@@ -147,7 +147,7 @@ class Outer:
         self._handle: Handle | None = None
         self._called = 0.0
         self._sent: Floats | None = None
-        self._sent_at = self._sends = self._void_row = self._next_op = 0
+        self._lost = self._sent_at = self._sends = self._void_row = self._next_op = 0
         self._seen = self._turns.turn
         self._lock = threading.RLock()
         self._broken: UltimaError | None = None
@@ -355,7 +355,9 @@ class Outer:
             vectors.clear(vector, self.job.rank, head)
             marks = None
         else:
-            data, marks, size = self._sized(data if head.gave else None, np.float32(1 if turns.mend else weight))
+            part = slice(*self.layout.bounds(turns.fragment))
+            told = self._theta[part], self._momentum[part], self._rule.momentum
+            data, marks, size = sized(vectors, self.wire, *told, turns, data if head.gave else None, self._sent, weight)
             vectors.clear(vector, self.job.rank, head, size)
         if data is not None and head.gave:
             given = data if turns.mend else self._carrier.weighted(turns.fragment, data, np.float32(weight))
@@ -391,21 +393,6 @@ class Outer:
         self._sent = local
         return np.asarray(self._theta[low:high] - local)
 
-    def _sized(self, data: Floats | None, weight: np.float32) -> tuple[Floats | None, Floats, float]:
-        """What is given of the data in few bits, how large marks are, and the head: see marks.py. What a round does not
-        take of the data stays in the parameters."""
-        vectors, turns = self._vectors, self._turns
-        low, high = self.layout.bounds(turns.fragment)
-        theta, momentum = self._theta[low:high], self._momentum[low:high]
-        members = turns.members_weight()
-        sizes = of_round(vectors, self.wire, theta, momentum, self._rule.momentum, members, turns.listens)
-        if data is None or turns.mend:
-            return data, sizes.marks if data is None else of_piece(vectors, data, sizes.head).marks, sizes.head
-        given = vectors.bounded(data, sizes.near / weight, sizes.far / float(weight))
-        assert self._sent is not None
-        np.copyto(self._sent, theta - given, where=given != data)
-        return given, sizes.marks, sizes.head
-
     def _piece_to_give(self) -> Floats:
         """What the passes before left of the piece of the state."""
         piece = self._turns.piece(self._turns.mend)
@@ -424,6 +411,9 @@ class Outer:
         self._summary.failed += 1
         self._summary.failure = why
         turns = self._turns
+        if not turns.listens and not turns.mend:
+            self._moves.hold(self.layout.bounds(turns.fragment)[0], self._sent)
+            self._lost = turns.fragment
         turns.failed()
         self._tell(Round(turns.turn, turns.fragment, "failed", why, receipt=receipt))
 
@@ -489,7 +479,11 @@ class Outer:
                 before = self._theta[begin:end].copy()
                 (self._theta if which == THETA else self._momentum)[begin:end] = values
                 if which == THETA:
-                    self._move(begin, before, np.zeros(self._vectors.ranges, np.bool_))
+                    taken, now = self._turns.taken, self._window is None or not self._window.here
+                    self._moves.learn(begin, before, values, self._vectors.ranges, taken, now)
+            if verdict.kind != MEND and self._turns.taken:
+                self._carrier.taken(self._lost)
+            self._turns.taken = False
             self._state.clear()
 
     def _tell(self, told: Round) -> None:

@@ -9,7 +9,6 @@ from ultima.api.job import ElasticJob, Job
 from ultima.base.checks import check_number, check_whole, check_whole_between
 from ultima.base.durations import Duration, duration_s
 from ultima.base.errors import InvalidArgument, Unsupported
-from ultima.sparse.select import check_ratio
 
 WEIGHTS = ("equal", "tokens")
 NONFINITE = ("reset", "raise")
@@ -54,7 +53,9 @@ def check_sparse(sparse: float | None, wire: str, feedback: bool | float | None)
         if feedback is not None and not isinstance(feedback, bool):
             raise InvalidArgument("feedback", feedback, "True, False or None; a number with sparse alone")
         return
-    check_ratio(sparse, "sparse")
+    check_number(sparse, "sparse", 0.0, 1.0)
+    if not sparse:
+        raise InvalidArgument("sparse", sparse, "above 0, to 1")
     if wire != "float32":
         raise InvalidArgument("wire", wire, "float32, the default, with sparse: its values travel as bfloat16")
     if feedback is not None:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from ultima.api.rounds import tell_round
+from ultima.api.round_news import tell_round
 from ultima.local.account import OuterSummary, Round, received_of
 
 

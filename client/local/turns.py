@@ -19,6 +19,8 @@ import numpy as np
 
 from ultima.local.vector import Head
 
+_TURN_BITS = 22  # of a turn that a head of the state tells, beside ten of a rank
+_TURN_MASK = (1 << _TURN_BITS) - 1
 ROUND, MEND, LEARN, VOID = "round", "mend", "learn", "void"
 THETA, MOMENTUM = 0, 1
 
@@ -73,6 +75,14 @@ class Turns:
     listens: bool = False
     weights: list[float] = field(default_factory=list)
     """By rank, what it told last; NaN where it never did."""
+    taken: bool = False
+    """Of a rank that is behind: all that it gave for the op without a result is in the others' sum, as they say."""
+    _taken: list[int] = field(default_factory=list)
+    """By rank, the turn of the last round in which all was that it gave; 0 for none."""
+    _behind: tuple[int, ...] = ()
+    """The ranks that listened in the last result."""
+    _failed: int = 0
+    """The turn at which this rank was last in step with the others, if it is not."""
     _roots: list[int] = field(default_factory=list)
     _voids: int = 0
     _had: int = 0
@@ -81,6 +91,7 @@ class Turns:
     def __post_init__(self) -> None:
         self.weights = self.weights or [float("nan")] * self.ranks
         self._roots = list(range(self.ranks))
+        self._taken = [0] * self.ranks
 
     @property
     def pieces(self) -> int:
@@ -104,10 +115,15 @@ class Turns:
 
     def head(self, weight: float, gave: bool, digest: int, layout: int) -> Head:
         """What this rank says in the next op."""
+        if self.mend and self._behind:  # in the place of a digest: of one that is behind, when it was in a round
+            rank = self._behind[self.mend % len(self._behind)]
+            digest = rank << _TURN_BITS | self._taken[rank] & _TURN_MASK
         return Head(self.listens, gave, self.mend, self.fragment, self.turn, weight, digest, layout)
 
     def failed(self) -> None:
         """This rank has no result of an op, and others may have one."""
+        if not self.listens:
+            self._failed, self.taken = self.turn, False
         self.listens, self._followed = True, False
 
     def judge(self, heads: Mapping[int, Head], touched: Sequence[bool], whole: Sequence[bool]) -> Verdict:
@@ -127,11 +143,14 @@ class Turns:
         behind = any(head.turn < top for head in heads.values())
         for rank, head in heads.items():
             self.weights[rank] = head.weight
+        self._behind = tuple(rank for rank, head in sorted(heads.items()) if head.listens or head.turn < top)
         if self.mend:
             verdict = self._mended(heads, astray, touched, whole)
         else:
             verdict = self._round(heads, here, astray, touched)
             if verdict.kind == ROUND:
+                for rank in here:
+                    self._taken[rank] = top if whole[rank] else self._taken[rank]
                 self.fragment = (self.fragment + 1) % self.fragments
             if behind or verdict.differ:
                 self.mend = 1
@@ -184,6 +203,8 @@ class Turns:
         if not number:
             self._had = 0
             return Verdict(VOID, "this rank is behind, and waits for the state")
+        if self.rank << _TURN_BITS | self._failed & _TURN_MASK in {head.digest for head in here.values()}:
+            self.taken = self._failed > 0
         gave = [rank for rank in range(self.ranks) if touched[rank]]
         if number == 1:
             self._had = 0

@@ -118,7 +118,7 @@ class RoundLine(Protocol):
     """Tells the daemon of rounds of local SGD (trainer.proto). What it does not take is lost."""
 
     def tell(self, members: Sequence[tuple[int, float, bool]], facts: Mapping[str, Any]) -> None:
-        """See `ultima.api.rounds.tell_round`."""
+        """See `ultima.api.round_news.tell_round`."""
         ...
 
     def close(self) -> None:

@@ -16,8 +16,8 @@ from ultima.daemon.engine.engine import NOBODY as NO_HOST
 from ultima.daemon.engine.engine import Event, Status
 from ultima.daemon.observe.durations import Histogram, Percentiles
 from ultima.daemon.observe.ring import NOBODY, Op, OpRing
-from ultima.daemon.observe.rounds import Rounds
 from ultima.daemon.observe.stats import ENDS
+from ultima.daemon.observe.told_rounds import Rounds
 from ultima.v1 import admin_pb2, records_pb2
 
 MINUTE_NS = 60_000_000_000

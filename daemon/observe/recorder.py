@@ -18,8 +18,8 @@ from ultima.daemon.hosts.host import Host, State
 from ultima.daemon.observe.events import EventLog
 from ultima.daemon.observe.record import TROUBLES, JobRecord, Life, Minute, minute_message, op_message, word
 from ultima.daemon.observe.ring import NOBODY, Op
-from ultima.daemon.observe.rounds import checked, outcome_of, trouble
 from ultima.daemon.observe.store import LifeRow, MinuteRow
+from ultima.daemon.observe.told_rounds import checked, outcome_of, trouble
 from ultima.daemon.trainers.users import may_manage
 from ultima.v1 import admin_pb2, records_pb2, rounds_pb2
 from ultima.v1.words import counted

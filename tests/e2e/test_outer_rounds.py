@@ -14,7 +14,7 @@ import ultima
 from tests.e2e.hosts import everywhere, ranks, running
 from ultima.admin.calls import get_status
 from ultima.admin.past import get_events, get_metrics
-from ultima.admin.rounds import get_rounds
+from ultima.admin.round_view import get_rounds
 from ultima.cli import main
 
 

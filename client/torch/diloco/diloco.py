@@ -18,7 +18,7 @@ from ultima.base.sparse_form import rounded
 from ultima.local.outer import Outer
 from ultima.local.rules import Floats, Nesterov
 from ultima.torch.backend.group import group_of
-from ultima.torch.diloco.site import Site
+from ultima.torch.diloco.inner_site import Site
 from ultima.torch.diloco.tensors import Tensors
 
 # torchft's names, and ours.

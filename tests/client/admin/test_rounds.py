@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from ultima.admin.rounds import round_lines, status_line
+from ultima.admin.round_view import round_lines, status_line
 from ultima.v1 import rounds_pb2
 
 
@@ -27,7 +27,7 @@ def test_round_lines__say_who_was_in_with_what_weight_and_what_is_left_of_each_r
         "Of rank 1 some packets did not come: what they held is in a later round.",
         "Ranks 2-3 gave nothing in time: what was done there is in a later round.",
         "Outer model and momentum of the fragment: 00005f1c.",
-        "Rank 0: 340 steps so far, computed 96.3 % of the time, received 3.000 MiB.",
+        "Rank 0: 340 steps so far, computed 96.3 % of the time, received 3 MiB.",
         "Rank 1: 340 steps so far, computed 96.3 % of the time; 8 of 40 ranges are left for the next round.",
         "Rank 2: 340 steps so far, computed 96.3 % of the time; nothing of it is in the round, all is left for the "
         "next one.",

@@ -282,3 +282,28 @@ def test_head__is_read_as_it_was_written_or_not_at_all() -> None:
         bits = head.bits()
         bits[flipped] = 1 - bits[flipped]
         assert head_of(bits) is None
+
+
+@pytest.mark.parametrize("came", [True, False])
+@pytest.mark.parametrize("options", [{}, {"sparse": 1.0, "feedback": 1.0}, {"fragments": 2}])
+def test_rank_without_a_result__gives_again_what_the_others_do_not_have_and_nothing_else(
+    came: bool, options: dict[str, Any]
+) -> None:
+    """Rank 3 has no result of op 1, in which the others have all of it, or nothing. In the end all that was done is in
+    the outer model or with who did it, once. Fails if the others do not say whether they have it."""
+    net = Net(4)
+    models, made = outers(net, SIZE, outer=PLAIN, every=2, **options)
+    net.deaf[1] = {3}
+    if not came:
+        net.lost[1] = [(3, slice(None))]
+    run(models, made, 31, _add)
+    for outer in made:
+        outer.finish()
+    assert [outer.summary().learned for outer in made] == [0, 0, 0, 1]
+    theta = _equal(made)
+    kept = sum(model - theta for model in models)
+    for outer in made:
+        for fragment, residual in enumerate(outer.state_dict()["residuals"] or ()):
+            low, high = outer.layout.bounds(fragment)
+            kept[low:high] -= residual[: high - low]
+    assert (4 * theta + kept == 4 * _done(4, 31)).all()

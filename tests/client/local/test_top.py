@@ -10,7 +10,7 @@ import pytest
 
 import ultima
 from tests.client.local.net import Net, outers
-from ultima.local.top import CHUNK, largest_of
+from ultima.local.largest import CHUNK, largest_of
 from ultima.local.vector import HEAD
 
 PLAIN = ultima.Nesterov(lr=1.0, momentum=0.0)

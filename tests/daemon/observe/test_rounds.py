@@ -10,7 +10,7 @@ import pytest
 from ultima.daemon.base.errors import InvalidArgument, NotFound
 from ultima.daemon.observe.record import JobRecord
 from ultima.daemon.observe.recorder import Recorder
-from ultima.daemon.observe.rounds import BYTES_MAX, MISSED, Rounds, checked, outcome_of
+from ultima.daemon.observe.told_rounds import BYTES_MAX, MISSED, Rounds, checked, outcome_of
 from ultima.v1 import rounds_pb2
 
 

@@ -60,6 +60,11 @@ class TopCarrier(Carrier):
             mode="bounded", agree=True, deadline=self._deadline,
         )  # fmt: skip
 
+    def taken(self, fragment: int) -> None:
+        """See Carrier."""
+        assert self.residuals is not None
+        self.residuals[fragment][: self._rest.size] = self._rest
+
     def settle(self, fragment: int, mine: Bools) -> None:
         """See Carrier."""
         if not self._fed or not self._rest.size:

@@ -62,7 +62,7 @@ def trouble(told: rounds_pb2.RoundRecord, job: str) -> str:
     if outcome == FAILED:
         return f"rank {told.rank} has no result of {which}: {told.why or 'no reason was told'}"
     if outcome == MISSED:
-        why = "it gave nothing in time" if told.rank in told.late else "nothing of it came"
+        why = "it gave nothing in time" if told.rank in told.late else "nothing of it arrived"
         return f"{which} is without rank {told.rank}: {why}; what it did is in a later round"
     return ""
 
