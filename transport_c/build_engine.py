@@ -62,7 +62,7 @@ COMPILE += [*EXACT, *SOUND, *HARDEN_COMPILE, *ALIGN]
 
 HEADERS = ("core/account/join.h", "core/face/lanes.h", "udp/driver.h", "udp/relay.h")
 HEADERS += ("kernels/kernels.h", "kernels/quant.h", "kernels/sparse.h")
-CDEFS = (HERE / "engine.cdef.h", HERE / "kernels.cdef.h")
+CDEFS = (HERE / "engine.cdef.h", HERE / "kernels.cdef.h", HERE / "relay.cdef.h")
 ffibuilder = FFI()
 for cdef in CDEFS:
     ffibuilder.cdef(cdef.read_text(encoding="utf-8"))

@@ -82,8 +82,8 @@ def explain(receipt: Receipt, hosts: Sequence[Host], here: int) -> list[str]:
         )
         lines += [_missing(peer) for peer in receipt.peers if any(peer.missing_bytes)]
     if receipt.by_relay:
-        text = f"Packets with {ranks_text(receipt.by_relay)} went by relay: {_hosts_of(receipt.relays, hosts)}"
-        lines.append(f"{text} forwarded them, sealed; who is in the result does not depend on it.")
+        who = _hosts_of(receipt.relays, hosts)
+        lines.append(f"Packets to {ranks_text(receipt.by_relay)} went by relay: {who} forwarded them.")
     lines.append(_blame(receipt, hosts, here))
     lines += _repairs(receipt)
     if receipt.status is not Status.FAILED:

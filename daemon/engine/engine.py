@@ -221,6 +221,15 @@ class Engine(Pauses, Epochs, Joins, Relaying, Protocol):
         """Stops the engine's thread and closes its sockets."""
 
 
+def extension() -> tuple[Any, Any]:
+    """The C extension: ffi and lib. Raises StartupError."""
+    try:
+        from ultima._native import ffi, lib
+    except ImportError as error:
+        raise StartupError(f"the C extension cannot be loaded: {error}") from None
+    return ffi, lib
+
+
 class NativeEngine(NativePauses, NativeEpochs, NativeJoins, NativeRelaying):
     """The UDP driver: one engine thread, two sockets. See `Engine` for what each method does."""
 
@@ -228,11 +237,7 @@ class NativeEngine(NativePauses, NativeEpochs, NativeJoins, NativeRelaying):
 
     def __init__(self, config: EngineConfig) -> None:
         """Opens and starts it. Raises StartFailed with the driver's own sentence."""
-        try:
-            from ultima._native import ffi, lib
-        except ImportError as error:
-            raise StartupError(f"the C extension cannot be loaded: {error}") from None
-        self._ffi, self._lib = ffi, lib
+        self._ffi, self._lib = ffi, lib = extension()
         self._errors = {int(getattr(lib, f"UT_ERR_{name}")): name for name in ENGINE_ERRORS}
         bind = ffi.new("char[]", config.bind.encode()) if config.bind else ffi.NULL
         options = ffi.new(

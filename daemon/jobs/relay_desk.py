@@ -19,7 +19,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ultima.daemon.base.errors import FailedPrecondition, Refused, StartFailed, Unavailable
-from ultima.daemon.engine.relaying import NativeRelay, mac
+from ultima.daemon.engine.forwarder import NativeRelay
+from ultima.daemon.engine.relaying import mac
 from ultima.daemon.hosts.host import Host
 from ultima.daemon.jobs.job import Job
 from ultima.v1 import peer_pb2, types_pb2

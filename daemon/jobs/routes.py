@@ -84,8 +84,8 @@ class Routes:
         self._ways: dict[tuple[int, int], _Way] = {}
         """By the incarnation of the job here, and the index of the other host."""
         self._deaf: dict[int, set[tuple[int, int]]] = {}
-        """By the incarnation of the job here: pairs (from, to) that were ever found to let nothing through straight. Once
-        they have a way around, nobody says so any more, and the receiver is no good as a relay all the same."""
+        """By the incarnation of the job here: pairs (from, to) that were ever found to let nothing through straight.
+        Once they have a way around, nobody says so any more, and the receiver is no good as a relay all the same."""
         self._numbers = itertools.count(1)
 
     async def run(self) -> None:

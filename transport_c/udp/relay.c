@@ -21,7 +21,9 @@ enum {
     BATCH = 32,
     RECEIVE_BUFFER = 4 << 20, /* what waits while the cap holds it: 34 ms at 1 Gbit/s */
     SEND_BUFFER = 1 << 20,
-    FULL_MS = 20,     /* that a full socket is waited for; then the datagram is lost, as at any full link */
+    FULL_MS = 20, /* that a full socket is waited for; then the datagram is lost, as at any full link */
+    ID_AT = 4,    /* where the connection id of every datagram lies (PROTOCOL.md, Common fields) */
+    ID_END = 8,
     BURST_PART = 100, /* of a second: what the cap lets pass at once after a rest */
 };
 
@@ -121,7 +123,7 @@ static bool is_hello(const uint8_t *p, size_t len)
 /* Keeps a hello for whoever knows the end's key, if it comes from the end's host. */
 static void take_hello(ut_relay *r, const uint8_t *p, const ut_addr *from)
 {
-    const uint32_t end = read32(p + 4), port = p[1];
+    const uint32_t end = read32(p + ID_AT), port = p[1];
     if (end >= UT_RELAY_ENDS || !r->table.end[end].used || port > UT_PORT_FEEDBACK ||
         !ut_relay_same_host(&r->table.end[end].host, from) || r->hello_count == UT_RELAY_HELLOS) {
         r->stats.refused++;
@@ -163,8 +165,8 @@ static void take(ut_relay *r, unsigned i)
         take_hello(r, p, &r->from[i]);
         return;
     }
-    const bool whole = len >= UT_COMMON_HEADER && !(m->msg_flags & MSG_TRUNC);
-    ut_relay_way *way = whole ? ut_relay_find(&r->table, read32(p + 4), &r->from[i], &to) : NULL;
+    const bool whole = len >= ID_END && !(m->msg_flags & MSG_TRUNC);
+    ut_relay_way *way = whole ? ut_relay_find(&r->table, read32(p + ID_AT), &r->from[i], &to) : NULL;
     if (!way) {
         r->stats.refused++;
         return;

@@ -871,17 +871,15 @@ class JobHostStatus(google.protobuf.message.Message):
     """Feedbacks and grants that came at the data port, beside data."""
     violations_count: builtins.int
     """generated: end
-    How often its packets broke the protocol, and for how many seconds more no path to it is made because of that.
+    How often its packets broke the protocol, and for how many seconds more it therefore has no path.
     """
     quarantine_s: builtins.float
     secrets_renewed_count: builtins.int
     """Fresh secrets of the path to this host and from it that are in use or about to be."""
     relay_host: builtins.int
-    """Index of the host that forwards packets between it and the answering host, or that told both where they are so that
-    they could open the way to each other; not set where packets go straight to its address.
-    """
+    """Index of the host that forwards packets to it, or told where it is; not set where they go to its address."""
     way_opened: builtins.bool
-    """Both opened the way at the same time, through the NATs before them: nobody forwards."""
+    """by both sides: nobody forwards"""
     @property
     def host(self) -> ultima.v1.types_pb2.Host: ...
     def __init__(

@@ -14,7 +14,8 @@ from collections.abc import Iterator
 import pytest
 
 from ultima.daemon.base.errors import InvalidArgument, StartFailed
-from ultima.daemon.engine.relaying import Hello, NativeRelay, hello, mac
+from ultima.daemon.engine.forwarder import Hello, NativeRelay
+from ultima.daemon.engine.relaying import hello, mac
 
 RELAY, ONE, TWO, STRANGER = "127.0.0.1", "127.0.0.2", "127.0.0.3", "127.0.0.4"
 KEY = bytes(range(32))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ultima.daemon.base.addresses import interface_of
 from ultima.daemon.base.config import DaemonConfig
-from ultima.daemon.engine.relaying import NativeRelay
+from ultima.daemon.engine.forwarder import NativeRelay
 
 INTERFACES = Path("/sys/class/net")
 MBIT_UNSAID = 1000  # of an interface whose driver tells no speed, as those of virtual machines
