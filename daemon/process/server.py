@@ -44,9 +44,9 @@ from ultima.daemon.process import memory_max, sdnotify
 from ultima.daemon.process.address import check_port
 from ultima.daemon.process.doorkeeper import IDLE, LOCAL_STREAMS_MAX, Doorkeeper, local_door, peer_door
 from ultima.daemon.process.exposition import Exposition
-from ultima.daemon.process.forwarding import open_relay
 from ultima.daemon.process.gauges import LOOK_SECONDS, Gauges
 from ultima.daemon.process.news import Fresh, News
+from ultima.daemon.process.relay_port import open_relay
 from ultima.daemon.process.runtime_dir import RuntimeDir
 from ultima.daemon.process.tidy import Tidy
 from ultima.daemon.rpc.admin_service import AdminService
@@ -195,8 +195,13 @@ class Daemon:
         self.desk = RelayDesk(self.jobs.all, (lambda: open_relay(config)) if serves else None)
         self.gauges.relay = self.desk.stats
         self.routes = Routes(
-            *(self.jobs.all, self.engine, lambda: self._peers, self.desk, config.relay.use),
-            *(self.hearing.rerouted, self._note),
+            self.jobs.all,
+            self.engine,
+            lambda: self._peers,
+            self.desk,
+            config.relay.use,
+            self.hearing.rerouted,
+            self._note,
         )
         self.jobs.fellows.returning.note = self.jobs.fellows.council.note = self._note
         self._tuning = Tuning(self.jobs, self.jobs.fellows.council, self.jobs.fellows.stands)

@@ -20,7 +20,7 @@ from ultima.daemon.hosts.host import Host, State
 from ultima.daemon.jobs import relay_desk
 from ultima.daemon.jobs.link import Link
 from ultima.daemon.jobs.relay_desk import RelayDesk
-from ultima.daemon.process import forwarding
+from ultima.daemon.process import relay_port
 from ultima.daemon.rpc.relays import members
 from ultima.v1 import peer_pb2
 
@@ -204,6 +204,6 @@ def test_rate__half_of_what_the_interface_carries(speed: str | None, rate: int, 
     if speed is not None:
         (tmp_path / "lo").mkdir()
         (tmp_path / "lo" / "speed").write_text(speed)
-    assert forwarding.rate(config, tmp_path) == rate
+    assert relay_port.rate(config, tmp_path) == rate
     relay.rate_bytes_per_s = 1234
-    assert forwarding.rate(config, tmp_path) == 1234
+    assert relay_port.rate(config, tmp_path) == 1234
