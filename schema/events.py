@@ -49,6 +49,12 @@ EVENT_KIND = Enum(
             text="A quantised op has ended here; a: its forms; b: bytes of payload sent; c: received; d: bytes of the "
             "array due from other hosts that came.",
         ),
+        Value(
+            "PATH_MOVED",
+            10,
+            text="A port of a host has another address now; host; a: 0 data, 1 feedback; b to e: the address, as it "
+            "lies in memory.",
+        ),
     ),
     text="What has happened.",
 )

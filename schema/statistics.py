@@ -115,6 +115,12 @@ STATS = Struct(
             at=336,
             largest=True,
         ),
+        Counter(
+            "Path packets sent: they ask whether a peer is where its packets come from, or answer.",
+            c="uint64_t path_sent",
+            at=344,
+        ),
+        Counter("Ports of peers that were followed to a new address.", c="uint64_t path_moves", at=352),
     ),
     344,
 )

@@ -369,6 +369,7 @@ void ut_picks(uint64_t seed, uint64_t op_seq, uint32_t world, uint32_t n, uint32
 #define UT_EVENT_READY ...
 #define UT_EVENT_ACTIVATED ...
 #define UT_EVENT_QUANT ...
+#define UT_EVENT_PATH_MOVED ...
 /* generated: end */
 
 typedef struct ut_event {
@@ -387,7 +388,7 @@ typedef struct ut_stats {
         feedback_received, feedback_old, replayed, unknown, malformed, bad_checksum, stash_replayed, bytes_used,
         bytes_late, bytes_duplicate, bytes_repaired, replicas_compared, replicas_differ, ops_complete, ops_partial,
         ops_insufficient, ops_failed, lost_packets, spurious_losses, bad_submissions, events_dropped, receipts_dropped,
-        kernel_drops, progress, oldest_open_ns, oldest_deadline_ns, arrival_rate, receive_wanted;
+        kernel_drops, progress, oldest_open_ns, oldest_deadline_ns, arrival_rate, receive_wanted, path_sent, path_moves;
     /* generated: end */
 } ut_stats;
 

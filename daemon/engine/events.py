@@ -3,10 +3,14 @@
 
 from __future__ import annotations
 
+import ipaddress
+import socket
+import struct
 from enum import IntEnum
 from typing import Any, NamedTuple
 
 NOBODY = 2**32 - 1
+_SOCKADDR = struct.Struct("=HH4s16sI")  # family, port, IPv4 address or flow, IPv6 address, scope
 
 
 class Status(IntEnum):
@@ -36,6 +40,7 @@ class EventKind(IntEnum):
     READY = 7
     ACTIVATED = 8
     QUANT = 9
+    PATH_MOVED = 10
     # generated: end
 
 
@@ -92,6 +97,17 @@ def value_word(field: str, number: int) -> str:
     if field == "wire":
         return wire_words(number)
     return VALUES.get(field, {}).get(number, str(number))
+
+
+def address_of(words: tuple[int, int, int, int]) -> str:
+    """Address and port, as in "10.0.0.1:29521" or "[fd00::1]:29521": |words| hold a sockaddr as it lies in memory, 8
+    bytes each. "?" if it is of no family of IP."""
+    family, port, v4, v6, scope = _SOCKADDR.unpack(struct.pack("=4Q", *words)[: _SOCKADDR.size])
+    port = socket.ntohs(port)
+    if family == socket.AF_INET:
+        return f"{ipaddress.IPv4Address(v4)}:{port}"
+    text = f"{ipaddress.IPv6Address(v6)}%{scope}" if scope else str(ipaddress.IPv6Address(v6))
+    return f"[{text}]:{port}" if family == socket.AF_INET6 else "?"
 
 
 class Event(NamedTuple):

@@ -18,7 +18,7 @@ import grpc.aio
 
 from ultima.daemon.base.logs import about
 from ultima.daemon.engine.engine import FIELDS, Event, EventKind, Status
-from ultima.daemon.engine.events import value_word
+from ultima.daemon.engine.events import address_of, value_word
 from ultima.daemon.engine.host_engine import HostEngine
 from ultima.daemon.hosts.host import Host
 from ultima.daemon.jobs.job import Job
@@ -118,6 +118,11 @@ class News:
             self._note("path_changed", f"to {there} of job {name}: {what}", name, "warning", host)
             level = logging.WARNING if event.a else logging.INFO
             log.log(level, "path changed job=%s host=%d: %s", name, event.host, what, extra=about(name, event.host))
+        elif event.kind == EventKind.PATH_MOVED:
+            port, now = "feedback" if event.a else "data", address_of((event.b, event.c, event.d, event.e))
+            self._note("path_moved", f"{port} of {there} of job {name} is at {now} now", name, "warning", host)
+            values = (name, event.host, port, now)
+            log.warning("path moved job=%s host=%d port=%s to=%s", *values, extra=about(name, event.host))
         elif event.kind == EventKind.VIOLATION:
             wait = self._jobs.fellows.violated(job, event.host) if job is not None else None
             then = "" if wait is None else f"; next path in {wait:g} s"

@@ -126,6 +126,15 @@ __attribute__((unused)) static const ut_driver_seal *seal_of(uint32_t from, uint
 /* [host][peer]: under which id the host listens to the peer, in the lane that was opened last. */
 static uint32_t cids[HOSTS_MAX][HOSTS_MAX];
 
+/* If it is set, it says at which port |by| reaches |port| (enum ut_port) of host |of|. */
+static uint16_t (*reached_at)(uint32_t of, uint32_t by, unsigned port);
+
+__attribute__((unused)) static uint16_t port_of(const host *hosts, uint32_t of, uint32_t by, unsigned port)
+{
+    const ut_driver_info *info = &hosts[of].info;
+    return reached_at ? reached_at(of, by, port) : port == UT_PORT_DATA ? info->data_port : info->feedback_port;
+}
+
 /* |n| drivers of as many hosts, each for one lane of a job. Those from hosts[n] on are second lanes: each shares its
  * link with the driver |n| before it. */
 __attribute__((unused)) static void lane_open(host *hosts, uint32_t n, bool second)
@@ -147,8 +156,8 @@ __attribute__((unused)) static void lane_open(host *hosts, uint32_t n, bool seco
         for (uint32_t k = 0; k < n; k++)
             if (i != k)
                 CHECK_EQ(ut_driver_peer_connect(hosts[i].driver, (uint32_t)hosts[i].job, k, address,
-                                                hosts[k].info.data_port, hosts[k].info.feedback_port, cids[k][i],
-                                                seal_of(i, k)),
+                                                port_of(hosts, k, i, UT_PORT_DATA),
+                                                port_of(hosts, k, i, UT_PORT_FEEDBACK), cids[k][i], seal_of(i, k)),
                          UT_OK);
 }
 

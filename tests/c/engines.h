@@ -26,6 +26,9 @@ static uint32_t loss_ppm; /* of data packets */
 static uint32_t late_ppm; /* of all packets: held up to 2 ms, every other one of them doubled */
 static void (*change)(uint32_t from, uint32_t to, uint32_t port, uint8_t *packet, size_t len); /* on its way */
 
+/* If it is set, it says whether the packet arrives. */
+static bool (*way)(uint32_t from, const ut_burst *b, const uint8_t *packet, size_t len);
+
 static const ut_cipher *cipher;  /* of the job; NULL: none */
 static uint8_t keys[MOST][MOST]; /* [from][to]: what it is given for that direction */
 /* If it is set, it says instead what host |h| is given for both directions to and from |p|. */
@@ -68,6 +71,7 @@ __attribute__((unused)) static void begin(const uint8_t *algorithm)
     now = 7 * UT_SECOND;
     silent = loss_ppm = late_ppm = 0;
     change = NULL;
+    way = NULL;
     memset(parcels, 0, sizeof parcels);
     for (uint32_t h = 0; h < n; h++)
         born(h, (ut_job_options){.algorithm = algorithm[h], .deterministic = 1 + ordered}, 0);
@@ -122,7 +126,9 @@ static void carry(uint32_t from, const ut_burst *b, uint8_t *packet, size_t len)
     lost = lost || (b->port == UT_PORT_DATA && check_below(1000000) < loss_ppm);
     if (change)
         change(from, to, b->port, packet, len);
-    if (port == UT_PORT_FEEDBACK && check_below(2)) { /* as shells send it behind data */
+    if (way && !way(from, b, packet, len))
+        return;
+    if (port == UT_PORT_FEEDBACK && b->beside.len && check_below(2)) { /* as shells send it behind data */
         CHECK_EQ(b->beside.bytes[0], to);
         port = UT_PORT_DATA;
     }

@@ -67,7 +67,7 @@ static void listen_to(uint32_t h, uint32_t p)
 }
 static void reach(uint32_t h, uint32_t p)
 {
-    ut_addr a = {.len = 1, .bytes = {(uint8_t)p}};
+    ut_addr a = {.len = 2, .bytes = {(uint8_t)p}};
     CHECK_EQ(ut_engine_peer_connect(wired[h].engine, wired_job, p, &a, &a, cid[p][h], now), UT_OK);
 }
 

@@ -122,6 +122,12 @@ PACKETS = [
         "44 00 0000 0a0b0c0d 00000102 e3474188 000000012a05f200",
         dict(kind=4, flags=0, reserved=0, connection=0x0A0B0C0D, number=258, checksum=0xE3474188, grant=5_000_000_000),
     ),
+    Golden(
+        "path__challenge",
+        "45 01 0000 0a0b0c0d 00000103 ba374918 1122334455667788",
+        dict(kind=5, what=1, reserved=0, connection=0x0A0B0C0D, number=259, checksum=0xBA374918,
+             token=0x1122334455667788),
+    ),
 ]  # fmt: skip
 
 # The nine bytes of the paper alone: (bucket, offset, timeout, last, incast) and how they stand on the wire.

@@ -13,6 +13,7 @@ from tests.dissector.ultima_scapy import (
     UltimaData,
     UltimaFeedback,
     UltimaGrant,
+    UltimaPath,
     UltimaPiece,
     UltimaRecord,
     UltimaUnknown,
@@ -34,6 +35,7 @@ RECORD_ORDER = (
 ).split()
 PIECE_ORDER = "index whole connection number".split()
 GRANT_ORDER = "connection number grant".split()
+PATH_ORDER = "what connection number token".split()
 
 
 def test_crc32c__check_value_of_rfc_3720() -> None:
@@ -65,6 +67,8 @@ def test_build__golden(golden: Golden) -> None:
         packet = UltimaPiece(**fields) / bytes.fromhex(golden.payload)
     elif golden.fields["kind"] == 4:
         packet = UltimaGrant(**fields)
+    elif golden.fields["kind"] == 5:
+        packet = UltimaPath(**fields)
     else:
         records = [UltimaRecord(**one) for one in golden.records]
         packet = UltimaFeedback(**fields, records=records, words=list(golden.words))
@@ -110,7 +114,7 @@ def _again(packet: UltimaData | UltimaFeedback, **changes: int) -> bytes:
         ("data__scatter_of_two_floats", {"coverage": 0}, "coverage"),
         ("data__scatter_of_two_floats", {"last": 7}, "last%ile"),
         ("data__scatter_of_two_floats", {"version": 1}, "unknown"),
-        ("data__scatter_of_two_floats", {"kind": 5}, "unknown"),
+        ("data__scatter_of_two_floats", {"kind": 6}, "unknown"),
         ("piece__second_of_a_full_packet", {"index": 8}, "piece 8"),
         ("piece__second_of_a_full_packet", {"whole": 32}, "of 32 bytes"),
         ("feedback__two_ops_and_two_words", {"record_count": 1}, "bytes"),
@@ -119,6 +123,8 @@ def _again(packet: UltimaData | UltimaFeedback, **changes: int) -> bytes:
         ("feedback__two_ops_and_two_words", {"nothing_yet": 3}, "offset 68"),
         ("feedback__two_ops_and_two_words", {"missed": 2**15 + 1}, "loss"),
         ("grant__five_gigabytes_in_all", {"reserved": 1}, "reserved"),
+        ("path__challenge", {"reserved": 1}, "reserved"),
+        ("path__challenge", {"what": 3}, "what 3"),
     ],
 )
 def test_problems__names_what_the_page_forbids(name: str, changes: dict[str, int], word: str) -> None:
@@ -154,6 +160,11 @@ def _random_piece(rng: random.Random) -> bytes:
 
 def _random_grant(rng: random.Random) -> bytes:
     return bytes(UltimaGrant(connection=rng.getrandbits(32), number=rng.getrandbits(32), grant=rng.getrandbits(64)))
+
+
+def _random_path(rng: random.Random) -> bytes:
+    fields = dict(connection=rng.getrandbits(32), number=rng.getrandbits(32), token=rng.getrandbits(64))
+    return bytes(UltimaPath(what=rng.randint(1, 2), **fields))
 
 
 def _random_request(rng: random.Random) -> dict[str, int]:
@@ -225,6 +236,8 @@ def _fields(data: bytes) -> str:
         values = ["piece", *(int(packet.getfieldval(name)) for name in PIECE_ORDER)]
     elif isinstance(packet, UltimaGrant):
         values = ["grant", *(int(packet.getfieldval(name)) for name in GRANT_ORDER)]
+    elif isinstance(packet, UltimaPath):
+        values = ["path", *(int(packet.getfieldval(name)) for name in PATH_ORDER)]
     else:
         values = ["feedback", *(int(packet.getfieldval(name)) for name in FEEDBACK_ORDER)]
         for record in packet.records:
@@ -256,7 +269,8 @@ def test_wire_c__reads_and_writes_what_the_page_says(wire_cross: Path) -> None:
     seed = seeds(1)[0]
     rng = random.Random(seed)
     packets = [golden.bytes() for golden in PACKETS]
-    packets += [rng.choice((_random_data, _random_feedback, _random_piece, _random_grant))(rng) for _ in range(600)]
+    makers = (_random_data, _random_feedback, _random_piece, _random_grant, _random_path)
+    packets += [rng.choice(makers)(rng) for _ in range(600)]
     for index, (packet, seen) in enumerate(zip(packets, _through_c(wire_cross, packets), strict=True)):
         replay = f"packet {index}; replay with ULTIMA_TEST_SEED={seed}"
         assert problems(packet) == [], replay

@@ -71,6 +71,11 @@ SEALED = {  # of the golden packet with this name, by suite: its last 24 bytes, 
         "c7d61a6299bc04798d41121a97ec5693d5ac26e403fcf9a5",
         "10137c3566fb5f4088a44448cd22261af1693720deed658d",
     ),
+    "path__challenge": (
+        "1d52277c0377d42799c9c89f584c9a10a12e7d535741d9b4",
+        "b0d56f1e07c2659206277c02f48498485dd7acdccbd424fd",
+        "85e2490ebcae86906d4e911cb19a4a4f1aba24fa43a2d876",
+    ),
 }
 
 
@@ -132,7 +137,7 @@ def test_sealed__by_the_core(filter_: File, suite: int, seed: int) -> None:
     numbers = sorted(rng.sample(range(1, 2**59), 300))
     packets = []
     for number in numbers:
-        kind, index = rng.randrange(1, 5), rng.randrange(8)
+        kind, index = rng.randrange(1, 6), rng.randrange(8)
         header = bytes([0x20 | kind, index, 0, 0]) + rng.randbytes(28 if kind == 1 else 12)
         packets.append((number, header + rng.randbytes(rng.randrange(1, 1400))))
     each = rng.randrange(1, 4)

@@ -27,8 +27,8 @@ from scapy.layers.inet import UDP
 from scapy.packet import Packet, Raw, bind_layers
 
 VERSION = 4
-KIND_DATA, KIND_FEEDBACK, KIND_PIECE, KIND_GRANT = 1, 2, 3, 4
-DATA_HEADER, FEEDBACK_HEADER, PIECE_HEADER, GRANT_BYTES, OP_RECORD = 32, 80, 16, 24, 80
+KIND_DATA, KIND_FEEDBACK, KIND_PIECE, KIND_GRANT, KIND_PATH = 1, 2, 3, 4, 5
+DATA_HEADER, FEEDBACK_HEADER, PIECE_HEADER, GRANT_BYTES, PATH_BYTES, OP_RECORD = 32, 80, 16, 24, 24, 80
 CHECKSUM_AT = 12
 PIECES_MAX, PACKET_MAX = 8, 9216
 RECORDS_MAX, WORDS_MAX = 4, 16
@@ -233,6 +233,22 @@ class UltimaGrant(_Checked):
     ]
 
 
+class UltimaPath(_Checked):
+    """Kind 5: asks whether a peer can be reached at an address, or answers."""
+
+    name = "Ultima path"
+    fields_desc = [
+        BitField("version", VERSION, 4),
+        BitField("kind", KIND_PATH, 4),
+        ByteField("what", 1),
+        ShortField("reserved", 0),
+        XIntField("connection", 0),
+        IntField("number", 0),
+        XIntField("checksum", None),
+        XLongField("token", 0),
+    ]
+
+
 class UltimaUnknown(Packet):
     """A datagram on Ultima's ports that is none of the kinds above."""
 
@@ -250,6 +266,8 @@ def packet_class(data: bytes) -> type[Packet]:
         return UltimaPiece
     if first == VERSION << 4 | KIND_GRANT and len(data) == GRANT_BYTES:
         return UltimaGrant
+    if first == VERSION << 4 | KIND_PATH and len(data) == PATH_BYTES:
+        return UltimaPath
     return UltimaUnknown
 
 
@@ -284,6 +302,9 @@ def problems(data: bytes) -> list[str]:
         found = _piece_problems(packet)
     elif isinstance(packet, UltimaGrant):
         found = ["flags and reserved: 0"] if packet.flags or packet.reserved else []
+    elif isinstance(packet, UltimaPath):
+        rules = [(packet.what in (1, 2), f"what {packet.what}: 1 or 2"), (packet.reserved == 0, "reserved: 0")]
+        found = [complaint for holds, complaint in rules if not holds]
     else:
         found = _feedback_problems(packet, len(data))
     at = CHECKSUM_AT

@@ -104,6 +104,14 @@ static void show_grant(const ut_grant *g)
     print_hex(again, sizeof again);
 }
 
+static void show_path(const ut_path *p)
+{
+    printf("path %u %u %" PRIu64 " %" PRIu64 " ", p->what, p->cid, p->number, p->token);
+    uint8_t again[UT_PATH_BYTES];
+    ut_path_encode(again, p);
+    print_hex(again, sizeof again);
+}
+
 int main(void)
 {
     static char line[2 * UT_PACKET_MAX + 2];
@@ -116,10 +124,12 @@ int main(void)
         ut_feedback feedback;
         ut_piece piece;
         ut_grant grant;
+        ut_path path;
         int as_data = ut_data_decode(&data, packet, len, UT_CHECK_SUM);
         int as_feedback = ut_feedback_decode(&feedback, packet, len, UT_CHECK_SUM);
         int as_piece = ut_piece_decode(&piece, packet, len, UT_CHECK_SUM);
         int as_grant = ut_grant_decode(&grant, packet, len, UT_CHECK_SUM);
+        int as_path = ut_path_decode(&path, packet, len, UT_CHECK_SUM);
         if (as_data == UT_OK)
             show_data(&data, packet, len);
         else if (as_feedback == UT_OK)
@@ -128,8 +138,10 @@ int main(void)
             show_piece(&piece, packet, len);
         else if (as_grant == UT_OK)
             show_grant(&grant);
+        else if (as_path == UT_OK)
+            show_path(&path);
         else if (as_data == UT_ERR_CHECKSUM || as_feedback == UT_ERR_CHECKSUM || as_piece == UT_ERR_CHECKSUM ||
-                 as_grant == UT_ERR_CHECKSUM)
+                 as_grant == UT_ERR_CHECKSUM || as_path == UT_ERR_CHECKSUM)
             printf("refused checksum\n");
         else
             printf("refused malformed\n");

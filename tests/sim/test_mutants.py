@@ -22,7 +22,7 @@ from tests.sim.test_sim import run, told
 FOLDER = TRANSPORT / "sim/mutants"
 SEEDS = {"plain": 200, "--hostile": 200, "--partial": 1000, "--sparse": 100, "--quant": 100, "--seats": 100,
          "--coded": 100, "--tree": 100, "--coded --hostile": 100, "--coded --hosts 8": 100,
-         "--partial --quant": 200}  # fmt: skip
+         "--partial --quant": 200, "--moving": 100}  # fmt: skip
 pytestmark = pytest.mark.timeout(600)
 
 

@@ -31,10 +31,11 @@ PARTIAL_QUANT_CAREFUL, PARTIAL_QUANT_SEEDS = 20, 200
 CODED_SEEDS, LINEAR_SEEDS, CODED_SEEDS_LONG, CODED_LIARS = 120, 60, 600, 40
 TREE_SEEDS = 200
 SEATS_SEEDS_CAREFUL, SEATS_SEEDS = 30, 150
+MOVING_SEEDS_CAREFUL, MOVING_SEEDS = 30, 150
 FRESH = {"--partial": 1000, "--sparse": 500, "--coded": 1000, "--linear": 1000, "--tree": 1000, "--hostile": 400,
          "--coded --hostile": 250, "--linear --hostile": 250, "--partial --hostile": 100,
          "--sparse --hostile": 100, "--quant": 500, "--quant --hostile": 100, "--partial --quant": 500,
-         "--seats": 500}  # fmt: skip
+         "--seats": 500, "--moving": 500}  # fmt: skip
 # Worlds that miss what is asked, and are looked for to do so: seed and oracle, by the words that choose their kind.
 KNOWN: dict[tuple[str, ...], dict[str, str]] = {}
 # Whichever test comes first builds the simulator.
@@ -104,7 +105,7 @@ def test_selftest() -> None:
 
 @pytest.mark.parametrize(
     "which",
-    ["", "--partial", "--coded", "--linear", "--tree", "--sparse", "--quant", "--seats", "--partial --quant",
+    ["", "--partial", "--coded", "--linear", "--tree", "--sparse", "--quant", "--seats", "--moving", "--partial --quant",
      "--hostile"],  # fmt: skip
 )
 def test_seeds__a_few_hold(which: str) -> None:
@@ -135,6 +136,13 @@ def test_study__any_number_of_hosts_up_to_the_core_s_can_be_told_apart(hosts: in
     assert len(receipts) == 2 * hosts
     assert (study["lost"] > 0) == (loss_ppm > 0)
     assert loss_ppm > 0 or {receipt["status"] for receipt in receipts} == {1}
+
+
+@pytest.mark.check
+def test_moving__a_peer_is_followed_and_no_thief_is() -> None:
+    """Addresses change in the middle of ops, and somebody has copies of a host's packets there before they come."""
+    struck = hold_some_carefully("--moving", careful=MOVING_SEEDS_CAREFUL, count=MOVING_SEEDS)
+    assert [name for name, times in struck.items() if times == 0] == []
 
 
 @pytest.mark.check

@@ -27,7 +27,7 @@
 #include "core/wire/packets.h"
 #include "core/wire/seal.h"
 
-enum { UT_KEY_KINDS = 4 /* of packets */, UT_KEY_SETS = 3 /* previous, current, next */ };
+enum { UT_KEY_KINDS = 5 /* of packets */, UT_KEY_SETS = 3 /* previous, current, next */ };
 
 /* When a new epoch begins: after any of the first three, but not before `rest` is over. */
 typedef struct ut_key_life {

@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include "sim/byhand/byhand.h"
 #include "sim/world/liar.h"
+#include "sim/world/moving.h"
 
 #include <malloc.h>
 #include <stdlib.h>
@@ -25,7 +26,7 @@ typedef struct result {
 typedef struct options {
     uint64_t from, count;
     unsigned jobs;
-    bool single, trace, hashes, perf, blame, selftest, stop, partial, coded, linear, tree, sparse, quant, seats,
+    bool single, trace, hashes, perf, blame, selftest, stop, partial, coded, linear, tree, sparse, quant, seats, moving,
         hostile;
     unsigned hosts;     /* of each world; 0: drawn */
     unsigned algorithm; /* of --perf: enum ut_algorithm */
@@ -44,6 +45,7 @@ static void print_replay(const options *o, uint64_t seed)
                        : o->sparse ? " --sparse"
                        : o->quant  ? " --quant"
                        : o->seats  ? " --seats"
+                       : o->moving ? " --moving"
                                    : "";
     printf("replay: %s%s%s%s --seed %" PRIu64 "\n", o->self, kind, o->hostile ? " --hostile" : "", hosts, seed);
 }
@@ -76,6 +78,8 @@ static void run_seed(const options *o, uint64_t seed, result *r)
     else {
         sim_plan_draw(plan, seed, o->hosts);
         sim_plan_draw_deterministic(plan, seed);
+        if (o->moving)
+            sim_plan_draw_moving(plan, seed);
     }
     if (!o->seats)
         sim_plan_draw_hostile(plan, seed, o->hostile);
@@ -134,7 +138,9 @@ static void print_summary(const options *o, const result *all)
     if (o->quant && !o->partial)
         first = SIM_COVERS_UNQUANT, end = SIM_COVERS_UNSEATED;
     if (o->seats)
-        first = SIM_COVERS_UNSEATED, end = SIM_COVERS;
+        first = SIM_COVERS_UNSEATED, end = SIM_COVERS_UNMOVING;
+    if (o->moving)
+        first = SIM_COVERS_UNMOVING, end = SIM_COVERS;
     for (unsigned i = first; i < end && !o->single; i++)
         printf("cover %s %" PRIu64 "\n", sim_cover_name[i], all->cover[i]);
 }
@@ -279,6 +285,7 @@ static void usage(FILE *out)
                  "    [--sparse]                                  worlds with sparse allreduces\n"
                  "    [--quant]                                   worlds with quantised allreduces; with --partial: of gifts\n"
                  "    [--seats]                                   worlds whose hosts come and go\n"
+                 "    [--moving]                                  worlds in which a host's addresses change\n"
                  "    [--hostile]                                 worlds in each of which one host lies\n"
                  "    [--hosts H]                                 worlds of H hosts\n"
                  "sim --perf [--seed S] [--algorithm A]           25 MB over 1 Gbit/s at 0, 1 and 5 %% loss;\n"
@@ -330,6 +337,8 @@ int main(int argc, char **argv)
             o.quant = true;
         } else if (strcmp(name, "--seats") == 0) {
             o.seats = true;
+        } else if (strcmp(name, "--moving") == 0) {
+            o.moving = true;
         } else if (strcmp(name, "--hostile") == 0) {
             o.hostile = true;
         } else if (strcmp(name, "--help") == 0) {

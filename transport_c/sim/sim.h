@@ -42,10 +42,11 @@ typedef struct sim_packet {
     uint8_t port;      /* enum ut_port */
     uint8_t flags;     /* SIM_SPOILT ... */
     bool ce;
-    uint32_t life; /* life of the host `to` when the packet was first sent */
-    uint32_t age;  /* the world's number of receipts at that time; it tells replays of earlier ops */
-    ut_ns at;      /* the world's time then */
-    uint8_t hops;  /* links of the core behind it */
+    uint32_t life;                /* life of the host `to` when the packet was first sent */
+    uint32_t age;                 /* the world's number of receipts at that time; it tells replays of earlier ops */
+    ut_ns at;                     /* the world's time then */
+    uint8_t hops;                 /* links of the core behind it */
+    uint8_t from_place, to_place; /* of the two hosts' ports, see moving.c; 0 as a rule */
 } sim_packet;
 
 /* Packets and bytes that took one of the ways out of, or into, the network. */
@@ -176,7 +177,8 @@ typedef struct sim_host {
     uint32_t index;
     uint32_t life; /* counts incarnations, from 1; even a dead host keeps the last */
     bool alive;
-    bool gone; /* dead for good */
+    bool gone;        /* dead for good */
+    uint8_t place[2]; /* of its ports: counts how often their addresses have changed */
     bool paused;
     ut_ns resumes;
     sim_guarded memory;
@@ -192,7 +194,8 @@ typedef struct sim_host {
     uint64_t given_evil;               /* how many of those were SIM_EVIL */
     uint64_t given_foreign;            /* how many of those were stray, or for an earlier life */
     uint64_t given_old;                /* how many of the others were so old that their keys may be gone */
-    uint64_t sent_data, sent_feedback; /* packets that left this life's engine */
+    uint64_t sent_data, sent_feedback; /* packets that left this life's engine ... */
+    uint64_t sent_path;                /* ... and those that ask or tell where a host is */
     uint64_t told_bytes;               /* of the feedback and grants among them */
     uint64_t turns;                    /* that this life's engine was given */
     uint64_t wakeups;                  /* how many of those began with the thread asleep */
@@ -282,6 +285,7 @@ enum sim_event_kind {
     SIM_EV_EPOCH,  /* a: job or host, b: what, c: life of the host, p: message; see epochs.c */
     SIM_EV_CALM,   /* the calm begins to submit */
     SIM_EV_END,
+    SIM_EV_PLACE, /* a: number of the move */
 };
 
 enum sim_trace_kind {

@@ -186,10 +186,18 @@ static void close_link(ut_driver *d)
         munmap(d->link, sizeof(*d->link));
 }
 
+/* What no peer can predict; 0 if the kernel has none, and then no peer is followed. */
+static uint64_t draw(void)
+{
+    uint64_t number;
+    return getrandom(&number, sizeof(number), 0) == sizeof(number) ? number : 0;
+}
+
 static int open_engine(ut_driver *d, const ut_driver_config *c, char *error, size_t len)
 {
     d->engine_config.receive_buffer = d->sockets[UT_PORT_DATA].receive_buffer;
     d->engine_config.seed = c->seed;
+    d->engine_config.draw = draw;
     if (c->seed == 0 && getrandom(&d->engine_config.seed, sizeof(c->seed), 0) != sizeof(c->seed)) {
         snprintf(error, len, "get a random seed: %s", strerror(errno));
         return UT_ERR_SYSTEM;

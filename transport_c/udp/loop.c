@@ -119,6 +119,7 @@ static void receive(ut_driver *d, unsigned port, bool *more)
             packets += g->stride ? (g->len + g->stride - 1) / g->stride : 1;
             messages++;
         }
+        ut_engine_from(d->engine, &g->from);
         ut_engine_input(d->engine, port, g->data, g->len, g->stride, g->ce, now);
     }
     if (port == UT_PORT_DATA)

@@ -38,7 +38,9 @@ unsigned ut_receive(ut_receiver *r, ut_socket *s, bool *more)
     const unsigned room = s->aggregated ? UT_RECV_AGGREGATES : UT_RECV_MESSAGES;
     for (unsigned i = 0; i < room; i++) {
         r->iovs[i] = (struct iovec){.iov_base = r->buffers + (size_t)i * UT_RECV_EACH, .iov_len = UT_RECV_EACH};
-        r->messages[i].msg_hdr = (struct msghdr){.msg_iov = &r->iovs[i],
+        r->messages[i].msg_hdr = (struct msghdr){.msg_name = r->got[i].from.bytes,
+                                                 .msg_namelen = sizeof(struct sockaddr_in6),
+                                                 .msg_iov = &r->iovs[i],
                                                  .msg_iovlen = 1,
                                                  .msg_control = r->control[i],
                                                  .msg_controllen = sizeof(r->control[i])};
@@ -55,8 +57,13 @@ unsigned ut_receive(ut_receiver *r, ut_socket *s, bool *more)
     for (int i = 0; i < n; i++) {
         /* A datagram cut off by its buffer (MSG_TRUNC) goes on as it is: it is longer than any legal one, and counted
          * so. */
-        r->got[i] = (ut_datagrams){.data = r->iovs[i].iov_base, .len = r->messages[i].msg_len};
-        read_control(s, &r->messages[i].msg_hdr, &r->got[i]);
+        ut_datagrams *got = &r->got[i];
+        got->data = r->iovs[i].iov_base;
+        got->len = r->messages[i].msg_len;
+        got->stride = 0;
+        got->ce = false;
+        got->from.len = (uint8_t)UT_MIN2(r->messages[i].msg_hdr.msg_namelen, (socklen_t)sizeof(struct sockaddr_in6));
+        read_control(s, &r->messages[i].msg_hdr, got);
         r->aggregates += r->got[i].stride != 0 && r->got[i].stride < r->got[i].len;
     }
     *more = (unsigned)n == room;

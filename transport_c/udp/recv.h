@@ -26,6 +26,7 @@ typedef struct ut_datagrams {
     size_t len; /* may be 0 */
     size_t stride;
     bool ce; /* congestion experienced */
+    ut_addr from;
 } ut_datagrams;
 
 typedef struct ut_receiver {

@@ -84,7 +84,7 @@ static void keys__what_is_sealed_is_opened_and_nothing_else(void)
         packet p, spoilt;
         begin_pair(&a, &b, suite, &ut_key_life_usual);
         for (uint64_t n = 0; n < 200; n++) {
-            uint8_t kind = (uint8_t)(1 + n % 4);
+            uint8_t kind = (uint8_t)(1 + n % UT_KEY_KINDS);
             make_packet(&p, kind, kind == UT_KIND_PIECE ? (uint8_t)(n % 8) : 0, n);
             ut_cipher_sealed.seal(&a, &p.as, 1, n);
             CHECK(!is_plain(&p));
@@ -97,7 +97,7 @@ static void keys__what_is_sealed_is_opened_and_nothing_else(void)
             spoilt.as.number ^= 1ULL << (32 + n % 32); /* the bits that do not travel */
             CHECK(!receive(&b, &spoilt, n));
             spoilt = p;
-            spoilt.as.kind = (uint8_t)(1 + kind % 4);
+            spoilt.as.kind = (uint8_t)(1 + kind % UT_KEY_KINDS);
             CHECK(!receive(&b, &spoilt, n));
             CHECK(!receive(&a, &spoilt, n)); /* back to where it came from */
             CHECK(receive(&b, &p, n));

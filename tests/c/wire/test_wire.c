@@ -373,6 +373,32 @@ static void ut_time_after__rows(void)
         CHECK_EQ(ut_time_after(rows[i].a, rows[i].b), rows[i].want);
 }
 
+/* Whether somebody is there, and the answer. */
+static void ut_path__round_trip_and_damage(void)
+{
+    for (uint8_t what = 0; what < 4; what++) {
+        const ut_path p = {.what = what, .cid = 0xa1b2c3d4, .number = 0x5501020304, .token = 0x1122334455667788};
+        uint8_t packet[UT_PATH_BYTES + 1] = {0};
+        ut_path back;
+        ut_path_encode(packet, &p);
+        CHECK_HEX(packet[0], 0x45);
+        CHECK_HEX(packet[1], what);
+        const bool known = what == UT_PATH_CHALLENGE || what == UT_PATH_ANSWER;
+        CHECK_EQ(ut_path_decode(&back, packet, UT_PATH_BYTES, UT_CHECK_SUM), known ? UT_OK : UT_ERR_MALFORMED);
+        CHECK_EQ(ut_path_decode(&back, packet, UT_PATH_BYTES, UT_CHECK_NOTHING), known ? UT_OK : UT_ERR_MALFORMED);
+        CHECK_HEX(back.cid, p.cid);
+        CHECK_HEX(back.number, 0x01020304);
+        CHECK_HEX(back.token, p.token);
+        for (size_t bit = 0; bit < UT_PATH_BYTES * 8; bit++) {
+            packet[bit / 8] ^= (uint8_t)(1 << bit % 8);
+            CHECK_MSG(ut_path_decode(&back, packet, UT_PATH_BYTES, UT_CHECK_SUM) != UT_OK, "bit %zu", bit);
+            packet[bit / 8] ^= (uint8_t)(1 << bit % 8);
+        }
+        CHECK_EQ(ut_path_decode(&back, packet, UT_PATH_BYTES + 1, UT_CHECK_SUM), UT_ERR_MALFORMED);
+        CHECK_EQ(ut_path_decode(&back, packet, UT_PATH_BYTES - 1, UT_CHECK_SUM), UT_ERR_MALFORMED);
+    }
+}
+
 static void ut_expand32__rows(void)
 {
     static const struct {
@@ -412,6 +438,7 @@ int main(int argc, char **argv)
     RUN(ut_feedback__counts_that_lie);
     RUN(ut_grant__golden_round_trip_and_damage);
     RUN(ut_time_after__rows);
+    RUN(ut_path__round_trip_and_damage);
     RUN(ut_expand32__rows);
     return check_end();
 }

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import re
+import socket
+import struct
 from typing import Any
 
 import grpc
@@ -451,6 +453,8 @@ async def test_status__shows_ops_hosts_and_limits(house: House) -> None:
     fake.emit(EventKind.BAD_SUBMISSION, 0, session=0, a=9)
     fake.emit(EventKind.VIOLATION, 0, host=1)
     fake.emit(EventKind.PATH, 0, host=1, a=1)
+    there_now = struct.unpack("=4Q", struct.pack("=H", socket.AF_INET) + bytes([4, 210, 192, 0, 2, 7]) + bytes(24))
+    fake.emit(EventKind.PATH_MOVED, 0, host=1, a=1, **dict(zip("bcde", there_now, strict=True)))
     await eventually(lambda: fake.events_waiting == 0 and wired(daemons), "events are drained, and the path is new")
     answer = await status(daemons[0])
     job = answer.jobs[0]
@@ -465,6 +469,8 @@ async def test_status__shows_ops_hosts_and_limits(house: House) -> None:
     assert {events[kind].host for kind in ("host_up", "desync", "protocol_violated", "path_changed")} == {there}
     assert f"dtype is float32 here and float64 on host 1 ({there})" in events["desync"].text
     assert all(f"host 1 ({there})" in events[kind].text for kind in ("host_up", "protocol_violated", "path_changed"))
+    moved = f"feedback of host 1 ({there}) of job job is at 192.0.2.7:1234 now"
+    assert (events["path_moved"].text, events["path_moved"].host) == (moved, there)
     assert (events["rank_joined"].rank, events["rank_joined"].host, events["host_up"].rank) == (0, "", None)
     assert answer.version == "1.2.3" and answer.engine.simd == "plain" and answer.incarnation
     assert answer.limits["limits.jobs"] == 16 and answer.limits["hosts_per_job"] == 64

@@ -56,17 +56,29 @@ static void grant(const uint8_t *packet, size_t len, enum ut_check check)
     MUST(ut_grant_decode(&again, out, sizeof out, UT_CHECK_SUM) == UT_OK && again.grant == g.grant);
 }
 
+static void path(const uint8_t *packet, size_t len, enum ut_check check)
+{
+    ut_path p, again;
+    uint8_t out[UT_PATH_BYTES];
+    if (ut_path_decode(&p, packet, len, check))
+        return;
+    ut_path_encode(out, &p);
+    MUST(ut_path_decode(&again, out, sizeof out, UT_CHECK_SUM) == UT_OK && again.token == p.token);
+    MUST(again.what == p.what && again.cid == p.cid && again.number == p.number);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
 {
     uint8_t *packet = copy_of(bytes, size);
     for (unsigned check = UT_CHECK_SUM; check <= UT_CHECK_NOTHING; check++) {
         uint32_t cid;
-        for (unsigned kind = 0; kind < 6; kind++)
+        for (unsigned kind = 0; kind < 7; kind++)
             (void)ut_wire_peek(packet, size, kind, &cid);
         data(packet, size, (enum ut_check)check);
         feedback(packet, size, (enum ut_check)check);
         piece(packet, size, (enum ut_check)check);
         grant(packet, size, (enum ut_check)check);
+        path(packet, size, (enum ut_check)check);
     }
     free(packet);
     return 0;

@@ -33,6 +33,9 @@ enum ut_event_kind {
     /* A quantised op has ended here; a: its forms; b: bytes of payload sent; c: received; d: bytes of the array due
      * from other hosts that came. */
     UT_EVENT_QUANT = 9,
+    /* A port of a host has another address now; host; a: 0 data, 1 feedback; b to e: the address, as it lies in
+     * memory. */
+    UT_EVENT_PATH_MOVED = 10,
     /* generated: end */
 };
 typedef struct ut_event {
@@ -108,6 +111,9 @@ typedef struct ut_stats {
     uint64_t arrival_rate;
     /* Bytes of receive buffer that suffice for that rate and for how late this host is; 0: not known yet. */
     uint64_t receive_wanted;
+    /* Path packets sent: they ask whether a peer is where its packets come from, or answer. */
+    uint64_t path_sent;
+    uint64_t path_moves; /* ports of peers that were followed to a new address */
     /* generated: end */
 } ut_stats;
 

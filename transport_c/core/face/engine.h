@@ -34,6 +34,7 @@ typedef struct ut_engine_config {
     uint32_t segments_max;   /* packets in a burst, 1 without GSO; packet_bytes * segments_max <= UT_BURST_BYTES */
     uint32_t receive_buffer; /* bytes that the kernel holds for us before it drops: half bounds credit beyond C x RTT */
     uint64_t seed;           /* of connection ids and incarnations */
+    uint64_t (*draw)(void);  /* a number that no peer can predict, 0 for none; NULL: from the seed, for tests */
     struct ut_link *link; /* what engines of one host share (link.h), zeroed by the shell; NULL: it is the only one */
     uint32_t lane;        /* which of them it is, < UT_LANES_MAX */
 } ut_engine_config;
@@ -158,6 +159,9 @@ void ut_engine_submissions(ut_engine *engine, uint32_t session, ut_ns now);
  * and grants alone. Empty datagrams and garbage are only counted. A cipher opens |data| in place, and so writes to
  * it. |ce|: the kernel saw congestion marked. */
 void ut_engine_input(ut_engine *engine, uint32_t port, uint8_t *data, size_t len, size_t stride, bool ce, ut_ns now);
+/* Where the datagrams come from that are handed over until the next such call; `len` 0: not known, and so it is before
+ * the first. A sealed path follows a peer that moves (core/path/move.h). */
+void ut_engine_from(ut_engine *engine, const ut_addr *from);
 /* Takes the kernel's drop counter of this engine's sockets, which counts from the start. */
 void ut_engine_kernel_drops(ut_engine *engine, uint64_t drops);
 /* The oldest datagram of those that are handed over until the next such call had come |waited| ago. */

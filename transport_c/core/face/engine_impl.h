@@ -41,6 +41,8 @@ struct ut_engine {
     uint32_t events, event_first;
     uint32_t turn; /* the job that sends next, so that jobs share the link */
     ut_host host;  /* what is handed to each job */
+    ut_addr from;  /* of the datagrams that are handed over; `len` 0: not known */
+    uint32_t port; /* that they came to */
     ut_work work;
     /* Credit: engine_credit.c. */
     ut_pool pool;
@@ -63,6 +65,15 @@ void ut_engine_credit_init(ut_engine *e);
 void ut_engine_came(ut_engine *e, uint32_t packets, uint32_t bytes, uint64_t numbers);
 /* Hands out credit if anything has changed. */
 void ut_engine_credit_tick(ut_engine *e, ut_ns now);
+
+/* engine_path.c */
+/* A packet of |host| was opened that is newer than all before it in its count. */
+void ut_engine_came_from(ut_engine *e, const ut_job *j, uint32_t host, ut_ns now);
+/* A path packet of |host| came. */
+void ut_engine_path(ut_engine *e, ut_job *j, uint32_t host, const ut_path *p, ut_ns now);
+/* Runs the timers of |host|'s addresses. |silent|: data that went to it was not heard of for long; it may have a data
+ * port that only listens, and is elsewhere by now. */
+void ut_engine_path_tick(ut_engine *e, ut_job *j, uint32_t host, bool silent, ut_ns now);
 
 /* valid.c */
 bool ut_engine_config_valid(const ut_engine_config *c);

@@ -49,6 +49,8 @@ static bool open_packet(ut_engine *e, const ut_job *j, uint32_t host, uint8_t *p
         e->stats.bad_checksum++;
         return false;
     }
+    if (verdict != UT_PN_WILD && number >= (data ? c->rx.next : c->peer.control))
+        ut_engine_came_from(e, j, host, now);
     if (data)
         return true;             /* it is noted when it is taken, see take_data */
     if (verdict == UT_PN_WILD) { /* noted, it would make of all true numbers others, with which nothing opens */
@@ -254,6 +256,24 @@ static void input_grant(ut_engine *e, uint32_t port, uint8_t *packet, size_t len
     ut_conn_on_grant(c, g.grant);
 }
 
+/* Whether a peer is where packets in its name come from. Only a sealed path knows such packets. */
+static void input_path(ut_engine *e, uint8_t *packet, size_t len, ut_ns now)
+{
+    ut_path p;
+    ut_job *j;
+    uint32_t host;
+    ut_conn *c = conn_of_packet(e, packet, &len, UT_KIND_PATH, now, &j, &host);
+    if (!c)
+        return;
+    int error = c->seal.cipher ? ut_path_decode(&p, packet, len, ut_job_check(j)) : UT_ERR_MALFORMED;
+    if (error) {
+        count_undecodable(e, error);
+        return;
+    }
+    e->stats.feedback_received++;
+    ut_engine_path(e, j, host, &p, now);
+}
+
 static void input_feedback(ut_engine *e, uint32_t port, uint8_t *packet, size_t len, ut_ns now)
 {
     ut_feedback *f = &e->feedback;
@@ -303,6 +323,7 @@ void ut_engine_input(ut_engine *e, uint32_t port, uint8_t *data, size_t len, siz
     assert(port <= UT_PORT_FEEDBACK);
     size_t at = 0;
     run r;
+    e->port = port;
     r.data.packets = 0;
     if (stride == 0 || stride > len)
         stride = len;
@@ -320,6 +341,8 @@ void ut_engine_input(ut_engine *e, uint32_t port, uint8_t *data, size_t len, siz
             input_piece(e, data + at - n, n, ce, now);
         else if (kind == UT_KIND_GRANT)
             input_grant(e, port, data + at - n, n, now);
+        else if (kind == UT_KIND_PATH)
+            input_path(e, data + at - n, n, now);
         else
             input_feedback(e, port, data + at - n, n, now);
     } while (at < len);
@@ -400,7 +423,9 @@ void ut_engine_tick(ut_engine *e, ut_ns now)
             ut_fate fate = {j, h, now};
             if (h == j->config.self)
                 continue;
-            e->stats.probes_sent += ut_conn_tick(&j->conn[h], now, ut_op_fate, &fate);
+            const bool probed = ut_conn_tick(&j->conn[h], now, ut_op_fate, &fate);
+            e->stats.probes_sent += probed;
+            ut_engine_path_tick(e, j, h, probed && j->conn[h].tx.pto_doublings > UT_SILENT_PROBES, now);
             if (now >= j->conn[h].say.again)
                 ut_op_say_again(j, h, now);
         }

@@ -6,8 +6,8 @@
 
 static void begin_feedback(const ut_conn *c, uint64_t number, ut_burst *b)
 {
-    ut_burst_begin(b, &c->feedback, UT_PORT_FEEDBACK, ut_conn_seal(c), number);
-    b->beside = c->data;
+    ut_burst_begin(b, &c->at[UT_PORT_FEEDBACK], UT_PORT_FEEDBACK, ut_conn_seal(c), number);
+    b->beside = c->at[UT_PORT_DATA];
 }
 
 static bool build_grant(ut_engine *e, ut_job *j, uint32_t host, ut_ns now, ut_burst *b)
@@ -49,8 +49,35 @@ int ut_engine_peer_ask(ut_engine *e, uint32_t job, uint32_t host, ut_ns now)
     return UT_OK;
 }
 
+/* A challenge or the answer to one. It belongs to its port, so it goes beside nothing. */
+static bool output_path(ut_engine *e, unsigned port, ut_ns now, ut_burst *b)
+{
+    for (uint32_t n = 0; n < UT_JOBS_MAX; n++)
+        for (uint32_t h = 0; e->job[n] && h < e->job[n]->config.hosts; h++) {
+            ut_conn *c = &e->job[n]->conn[h];
+            ut_path p;
+            ut_addr to;
+            if (c->state != UT_CONN_UP || !ut_move_says(&c->move[port]))
+                continue;
+            ut_move_fill(&c->move[port], &c->at[port], &to, &p);
+            p.cid = c->tx_cid;
+            p.number = ++c->say.number;
+            assert(c->seal.cipher);
+            ut_burst_begin(b, &to, port, ut_conn_seal(c), p.number);
+            b->beside = (ut_addr){0};
+            ut_path_append(b, &p);
+            ut_burst_finish(b, now);
+            e->stats.path_sent++;
+            e->stats.progress++;
+            return true;
+        }
+    return false;
+}
+
 bool ut_engine_output_feedback(ut_engine *e, ut_ns now, ut_burst *b)
 {
+    if (output_path(e, UT_PORT_FEEDBACK, now, b))
+        return true;
     for (uint32_t n = 0; n < UT_JOBS_MAX; n++) {
         ut_job *j = e->job[n];
         for (uint32_t h = 0; j && h < j->config.hosts; h++)
@@ -73,7 +100,7 @@ static bool output_along(ut_engine *e, ut_ns now, ut_burst *b)
 
 bool ut_engine_output(ut_engine *e, ut_ns now, ut_burst *b)
 {
-    if (ut_engine_output_feedback(e, now, b))
+    if (ut_engine_output_feedback(e, now, b) || output_path(e, UT_PORT_DATA, now, b))
         return true;
     for (uint32_t n = 0; n < UT_JOBS_MAX; n++) {
         ut_job *j = e->job[(e->turn + n) % UT_JOBS_MAX];

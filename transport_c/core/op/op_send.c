@@ -128,7 +128,7 @@ static bool burst_of(ut_job *j, ut_op *op, uint32_t i, bool repairs, uint32_t mo
     const ut_step *s = &op->plan.schedule.step[i];
     ut_transfer *t = &op->plan.transfer[i];
     ut_conn *c = &j->conn[s->peer];
-    ut_burst_begin(b, &c->data, UT_PORT_DATA, ut_conn_seal(c), c->tx.next);
+    ut_burst_begin(b, &c->at[UT_PORT_DATA], UT_PORT_DATA, ut_conn_seal(c), c->tx.next);
     b->segment_bytes = j->config.packet_bytes;
     ut_mtu *mtu = &c->mtu;
     bool pieces = !ut_mtu_whole(mtu, b->segment_bytes, (uint32_t)(now / UT_US));

@@ -80,8 +80,10 @@ void ut_conn_connect(ut_conn *c, const ut_addr *data, const ut_addr *feedback, u
 {
     assert(data->len <= sizeof data->bytes && feedback->len <= sizeof feedback->bytes);
     reset_sending(c);
-    c->data = *data;
-    c->feedback = *feedback;
+    c->at[UT_PORT_DATA] = *data;
+    c->at[UT_PORT_FEEDBACK] = *feedback;
+    for (unsigned port = 0; port < 2; port++)
+        ut_move_begin(&c->move[port], &c->at[port]);
     c->tx_cid = cid;
     c->state = UT_CONN_UP;
     c->say.ask = true;
@@ -91,6 +93,8 @@ void ut_conn_connect(ut_conn *c, const ut_addr *data, const ut_addr *feedback, u
 void ut_conn_absent(ut_conn *c)
 {
     c->state = UT_CONN_ABSENT;
+    for (unsigned port = 0; port < 2; port++)
+        ut_move_begin(&c->move[port], &c->move[port].home);
     ut_due_settle(&c->say.due);
     reset_sending(c);
 }
@@ -101,6 +105,7 @@ ut_ns ut_conn_next_wake(const ut_conn *c)
         return UT_NEVER;
     assert(c->tx.flying <= c->tx.room && c->tx.base <= c->tx.next);
     ut_ns wake = UT_MIN2(UT_MIN2(ut_due_next(&c->say.due, UT_DUE_CREDIT), c->say.again), c->tx.loss_at);
+    wake = UT_MIN2(wake, UT_MIN2(ut_move_wake(&c->move[UT_PORT_DATA]), ut_move_wake(&c->move[UT_PORT_FEEDBACK])));
     if (c->tx.flying)
         wake = UT_MIN2(wake, c->tx.last + ut_conn_pto(c));
     if (c->tx.blocked_since != UT_NEVER)

@@ -4,17 +4,16 @@
  * acknowledged and which are lost, and knows when a feedback is due. Of ops it knows only the name of the slot that
  * each packet carried.
  *
- * The files follow the way of a packet: conn.c (life of the path), conn_send.c (numbers, acknowledgements, loss),
- * conn_recv.c (replay, stash, feedback).
+ * The files: conn.c (life of the path), conn_send.c (numbers, acknowledgements, loss), conn_recv.c (the other half).
  */
 #ifndef UT_CONN_H
 #define UT_CONN_H
 
 #include "core/path/cc.h"
 #include "core/path/due.h"
+#include "core/path/move.h"
 #include "core/path/mtu.h"
 #include "core/path/sent.h"
-#include "core/wire/burst.h"
 
 enum {
     UT_REORDER_PACKETS = 48, /* a number is lost when one sent this much later has come: one GSO burst and a bit */
@@ -117,8 +116,9 @@ typedef struct ut_conn {
     uint8_t heard;     /* a valid feedback came since ut_conn_connect */
     uint32_t tx_cid;   /* connection id on our packets, chosen by the peer */
     uint32_t rx_cid;   /* connection id on the peer's packets, chosen by this host */
-    ut_addr data, feedback;
-    ut_seal seal; /* keys of both directions; without a cipher `cipher` is NULL */
+    ut_addr at[2];     /* the present addresses of the peer, by enum ut_port */
+    ut_move move[2];   /* likewise */
+    ut_seal seal;      /* keys of both directions; without a cipher `cipher` is NULL */
     ut_cc cc;
     /* For a path that does not carry full packets: how ours go, and the unfinished packets that came. */
     ut_mtu mtu;
@@ -169,6 +169,8 @@ void ut_conn_on_old_feedback(ut_conn *c, const ut_feedback *f, ut_sent_fn *fate,
 /* Runs the timers: loss by time, and the tail probe, which takes the newest packet in flight for lost, so that its slot
  * is sent again. Returns true if it probed. */
 bool ut_conn_tick(ut_conn *c, ut_ns now, ut_sent_fn *fate, void *context);
+/* Data goes to another address from now on: nothing that flew will be acknowledged. */
+void ut_conn_data_moved(ut_conn *c, ut_ns now, ut_sent_fn *fate, void *context);
 /* How long a receiver keeps an answer to itself that was asked for. The sender counts on UT_TIMER_MIN_NS, for both ends
  * may know different round trips. */
 ut_ns ut_conn_hold_asked(const ut_conn *c);

@@ -11,8 +11,7 @@
 
 enum {
     PROBE_PACKETS = 2,
-    SILENT_PROBES = 3, /* without an answer, after which all that flew is taken for lost */
-    SENT_FOR_PROBES = SILENT_PROBES * PROBE_PACKETS, /* memory for what was sent that is kept free for them */
+    SENT_FOR_PROBES = UT_SILENT_PROBES * PROBE_PACKETS, /* memory for what was sent that is kept free for them */
     REORDER_FADES = 16, /* RFC 8985 forgets what it saw of reordering after 16 losses without more of it */
 };
 
@@ -292,6 +291,24 @@ void ut_conn_on_old_feedback(ut_conn *c, const ut_feedback *f, ut_sent_fn *fate,
         (void)take_acks(c, f, ut_expand32(c->tx.next, f->highest_pn), fate, context);
 }
 
+static void lose_all(ut_conn *c, ut_ns now, ut_sent_fn *fate, void *context)
+{
+    for (uint64_t old = c->tx.base; old < c->tx.next; old++)
+        if (sent_at(c, old)->state == UT_SENT_FLYING)
+            lose(c, sent_at(c, old), UT_SENT_SILENT, now, fate, context);
+}
+
+/* Of what was lost to the old address nothing is to be concluded: neither that the path is silent, nor that packets are
+ * too large for it. */
+void ut_conn_data_moved(ut_conn *c, ut_ns now, ut_sent_fn *fate, void *context)
+{
+    lose_all(c, now, fate, context);
+    c->tx.pto_doublings = 0;
+    c->tx.last = now;
+    c->mtu.pieces = c->mtu.told;
+    c->mtu.lost = c->mtu.came = 0;
+}
+
 bool ut_conn_tick(ut_conn *c, ut_ns now, ut_sent_fn *fate, void *context)
 {
     if (c->state != UT_CONN_UP)
@@ -308,12 +325,10 @@ bool ut_conn_tick(ut_conn *c, ut_ns now, ut_sent_fn *fate, void *context)
         return false;
     /* That much may fly on a fast link. A peer that only was not awake for a while has it all. */
     bool full = c->tx.next - c->tx.base == c->tx.room;
-    if (full || c->tx.pto_doublings >= SILENT_PROBES) {
+    if (full || c->tx.pto_doublings >= UT_SILENT_PROBES) {
         /* The path has been silent for long: nothing that flew has come. Its credit, of which there may be little, and
          * if need be its memory are free to try again. */
-        for (uint64_t old = c->tx.base; old < c->tx.next; old++)
-            if (sent_at(c, old)->state == UT_SENT_FLYING)
-                lose(c, sent_at(c, old), UT_SENT_SILENT, now, fate, context);
+        lose_all(c, now, fate, context);
         c->tx.base = c->tx.next - c->tx.base > c->tx.room / 2 ? c->tx.next : c->tx.base;
         c->tx.last = now;
         c->tx.pto_doublings += c->tx.pto_doublings < 10;

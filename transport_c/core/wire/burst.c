@@ -43,3 +43,9 @@ void ut_feedback_append(ut_burst *b, const ut_feedback *f)
 {
     only_segment(b, ut_feedback_encode(b->memory, f));
 }
+
+void ut_path_append(ut_burst *b, const ut_path *p)
+{
+    ut_path_encode(b->memory, p);
+    only_segment(b, UT_PATH_BYTES);
+}

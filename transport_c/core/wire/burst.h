@@ -17,6 +17,11 @@ typedef struct ut_addr {
     uint8_t bytes[31];
 } ut_addr;
 
+static inline bool ut_addr_is(const ut_addr *a, const ut_addr *b)
+{
+    return a->len == b->len && memcmp(a->bytes, b->bytes, a->len) == 0;
+}
+
 enum ut_port { UT_PORT_DATA = 0, UT_PORT_FEEDBACK = 1 };
 
 /* One datagram burst: segments of segment_bytes each, the last one perhaps shorter. */
@@ -49,6 +54,7 @@ void ut_data_append(ut_burst *b, ut_data_form *form, const uint8_t *payload, siz
 /* Adds a feedback; it is the burst's only segment. */
 void ut_grant_append(ut_burst *b, const ut_grant *g);
 void ut_feedback_append(ut_burst *b, const ut_feedback *f);
+void ut_path_append(ut_burst *b, const ut_path *p);
 /* The last step before a burst leaves the engine: if its path has a cipher, it is sealed. */
 static inline void ut_burst_finish(ut_burst *b, ut_ns now)
 {

@@ -77,7 +77,8 @@ int ut_wire_peek(const uint8_t *packet, size_t len, unsigned kind, uint32_t *ret
     static const uint8_t least[] = {[UT_KIND_DATA] = UT_DATA_HEADER + 1,
                                     [UT_KIND_FEEDBACK] = UT_FEEDBACK_HEADER,
                                     [UT_KIND_PIECE] = UT_PIECE_HEADER + 1,
-                                    [UT_KIND_GRANT] = UT_GRANT_BYTES};
+                                    [UT_KIND_GRANT] = UT_GRANT_BYTES,
+                                    [UT_KIND_PATH] = UT_PATH_BYTES};
     if (kind == 0 || kind >= sizeof least || len < least[kind] || packet[0] != (UT_WIRE_VERSION << 4 | kind))
         return UT_ERR_MALFORMED;
     *ret_cid = get32(packet + 4);
@@ -202,6 +203,25 @@ int ut_grant_decode(ut_grant *ret, const uint8_t *packet, size_t len, enum ut_ch
     ret->number = get32(packet + 8);
     ret->grant = get64(packet + UT_COMMON_HEADER);
     return UT_OK;
+}
+
+void ut_path_encode(uint8_t out[UT_PATH_BYTES], const ut_path *p)
+{
+    put_common(out, UT_KIND_PATH, p->what, 0, p->cid, (uint32_t)p->number);
+    put64(out + UT_COMMON_HEADER, p->token);
+    put32(out + UT_CHECKSUM_AT, ut_crc32c(0, out, UT_PATH_BYTES));
+}
+
+int ut_path_decode(ut_path *ret, const uint8_t *packet, size_t len, enum ut_check check)
+{
+    if (ut_wire_peek(packet, len, UT_KIND_PATH, &ret->cid) || len != UT_PATH_BYTES)
+        return UT_ERR_MALFORMED;
+    if (ut_is_spoilt(packet, checksum(packet, len), check))
+        return UT_ERR_CHECKSUM;
+    ret->what = packet[1];
+    ret->number = get32(packet + 8);
+    ret->token = get64(packet + UT_COMMON_HEADER);
+    return ret->what == UT_PATH_CHALLENGE || ret->what == UT_PATH_ANSWER ? UT_OK : UT_ERR_MALFORMED;
 }
 
 static void put_record(uint8_t *p, const ut_record *r)

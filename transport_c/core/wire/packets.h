@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The wire: four packet kinds, byte by byte as in PROTOCOL.md. Encoding cannot fail; decoding checks every length and
+ * The wire: five packet kinds, byte by byte as in PROTOCOL.md. Encoding cannot fail; decoding checks every length and
  * range that can be checked without knowing the job. All other files use these structs, and never bytes: only this
  * folder knows how long a header is, and what a cipher adds to a datagram (seal.h).
  */
@@ -15,6 +15,7 @@ enum {
     UT_KIND_FEEDBACK = 2,
     UT_KIND_PIECE = 3,
     UT_KIND_GRANT = 4,
+    UT_KIND_PATH = 5,
     UT_COVERAGE_BITS = 11,
     UT_COVERAGE_MAX = (1 << UT_COVERAGE_BITS) - 1, /* no job has more ranks */
     UT_TIME_BITS = 22,                             /* of a send time in us: it comes round after 4.2 s */
@@ -27,6 +28,7 @@ enum {
     UT_PIECE_HEADER = UT_COMMON_HEADER,
     UT_PIECES_MAX = 8, /* of one packet */
     UT_GRANT_BYTES = 24,
+    UT_PATH_BYTES = 24,
     UT_OP_RECORD = 80,
     UT_ACK_WORDS = UT_ACK_BITS / 64,
     UT_FEEDBACK_MAX = UT_FEEDBACK_HEADER + UT_OPS_MAX * UT_OP_RECORD + UT_ACK_WORDS * 8,
@@ -93,6 +95,15 @@ typedef struct ut_grant {
     uint64_t grant;
 } ut_grant;
 
+/* Asks whether a peer can be reached at an address, or answers that (UT_KIND_PATH). */
+enum ut_path_what { UT_PATH_CHALLENGE = 1, UT_PATH_ANSWER = 2 };
+typedef struct ut_path {
+    uint8_t what; /* enum ut_path_what */
+    uint32_t cid;
+    uint64_t number; /* as that of a grant */
+    uint64_t token;  /* of an answer: that of the challenge */
+} ut_path;
+
 typedef struct ut_record {
     uint64_t op_seq;
     uint64_t count;
@@ -154,10 +165,10 @@ static inline unsigned ut_wire_kind(const uint8_t *packet, size_t len)
 {
     return len ? packet[0] & 15 : 0;
 }
-/* Feedback or the half of it: both ports take it, the feedback port nothing else. */
+/* Feedback, the half of it, or what is numbered with it: both ports take it, the feedback port nothing else. */
 static inline bool ut_wire_is_feedback(unsigned kind)
 {
-    return kind == UT_KIND_FEEDBACK || kind == UT_KIND_GRANT;
+    return kind == UT_KIND_FEEDBACK || kind == UT_KIND_GRANT || kind == UT_KIND_PATH;
 }
 
 /* The low 32 bits of the number of a datagram that ut_wire_peek has let through; they stand at the same offset in all
@@ -211,6 +222,9 @@ bool ut_record_is_same(const ut_record *a, const ut_record *b);
 
 void ut_grant_encode(uint8_t out[UT_GRANT_BYTES], const ut_grant *g);
 int ut_grant_decode(ut_grant *ret, const uint8_t *packet, size_t len, enum ut_check check);
+
+void ut_path_encode(uint8_t out[UT_PATH_BYTES], const ut_path *p);
+int ut_path_decode(ut_path *ret, const uint8_t *packet, size_t len, enum ut_check check);
 
 /* By how many us |a| is later than |b|, two times, or two differences of times, of which the low UT_TIME_BITS are
  * known. It is taken for one from -2^20 on: delays grow by more than they shrink. */

@@ -37,6 +37,7 @@ void sim_account_host(sim_world *w, sim_host *h)
                  " unknown",
                  h->given_spoilt, h->given_foreign, rejected, s.unknown);
     same(w, h->index, "data packets sent", s.data_sent, h->sent_data);
+    same(w, h->index, "path packets sent", s.path_sent, h->sent_path);
     same(w, h->index, "feedback packets sent", s.feedback_sent + s.grants_sent, h->sent_feedback);
     same(w, h->index, "events dropped", s.events_dropped, 0);
     same(w, h->index, "receipts dropped", s.receipts_dropped, 0);

@@ -68,6 +68,10 @@
     X(left) X(died) X(joined) X(taken_again) X(empty_at_first) X(changed) X(complete_all) X(complete_fewer) \
     X(complete_alone) X(partial) X(insufficient) X(not_in) X(before_in)
 /* clang-format on */
+/* Of worlds in which addresses change. */
+/* clang-format off */
+#define SIM_COVER_MOVING(X) X(changed) X(nobody_there) X(followed) X(stolen) X(handed_on)
+/* clang-format on */
 enum sim_cover {
 #define SIM_COVER_ENUM(name) SIM_##name,
     SIM_COVER(SIM_COVER_ENUM)
@@ -87,12 +91,16 @@ enum sim_cover {
 #define SIM_COVER_ENUM(name) SIM_SEATS_##name,
                         SIM_COVER_SEATS(SIM_COVER_ENUM)
 #undef SIM_COVER_ENUM
-                            SIM_COVERS,
+#define SIM_COVER_ENUM(name) SIM_MOVING_##name,
+                            SIM_COVER_MOVING(SIM_COVER_ENUM)
+#undef SIM_COVER_ENUM
+                                SIM_COVERS,
     SIM_COVERS_ORDINARY = SIM_PART_full,
     SIM_COVERS_PARTIAL = SIM_CODED_exact,
     SIM_COVERS_UNSPARSE = SIM_SPARSE_float32,
     SIM_COVERS_UNQUANT = SIM_QUANT_int16,
-    SIM_COVERS_UNSEATED = SIM_SEATS_left
+    SIM_COVERS_UNSEATED = SIM_SEATS_left,
+    SIM_COVERS_UNMOVING = SIM_MOVING_changed
 };
 extern const char *const sim_cover_name[SIM_COVERS];
 

@@ -48,14 +48,14 @@ static uint32_t index_in(const sim_world *w, uint32_t job, const sim_host *h)
     return w->job[job].index_of[h->index];
 }
 
-static ut_addr addr_of(uint32_t host, uint32_t port)
+static ut_addr addr_of(const sim_host *h, uint32_t port)
 {
-    return (ut_addr){.len = 2, .bytes = {(uint8_t)host, (uint8_t)port}};
+    return (ut_addr){.len = 3, .bytes = {(uint8_t)h->index, (uint8_t)port, h->place[port]}};
 }
 
 static void connect_to(sim_world *w, sim_host *h, const message *m, uint32_t host)
 {
-    ut_addr data = addr_of(m->from, UT_PORT_DATA), feedback = addr_of(m->from, UT_PORT_FEEDBACK);
+    ut_addr data = addr_of(&w->host[m->from], UT_PORT_DATA), feedback = addr_of(&w->host[m->from], UT_PORT_FEEDBACK);
     sim_seal_connect(w, h, m->job, host, m->cid, m->secret);
     int error = ut_engine_peer_connect(h->engine, m->job, host, &data, &feedback, m->cid, sim_local(w, h));
     if (error)
@@ -256,7 +256,7 @@ static void open_seat(sim_world *w, sim_host *h, uint32_t job, const ut_engine_c
 void sim_daemon_start(sim_world *w, sim_host *h)
 {
     h->drops = h->given = h->given_spoilt = h->given_evil = h->given_foreign = h->given_old = h->sent_data =
-        h->sent_feedback = h->told_bytes = h->turns = h->wakeups = h->used_bytes = 0;
+        h->sent_feedback = h->sent_path = h->told_bytes = h->turns = h->wakeups = h->used_bytes = 0;
     memset(h->ended, 0, sizeof h->ended);
     h->sessions_removed = h->restless = false;
     h->sessions = 0;

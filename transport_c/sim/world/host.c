@@ -11,6 +11,7 @@
  */
 #include "sim/oracles/oracles.h"
 #include "sim/world/liar.h"
+#include "sim/world/moving.h"
 #include "sim/world/seal.h"
 
 #include <stdlib.h>
@@ -38,7 +39,13 @@ static sim_packet *take(sim_host *h, unsigned port)
 static bool coalesces(const sim_packet *first, const sim_packet *last, const sim_packet *next)
 {
     return next && last->len == first->len && next->len > 0 && next->len <= first->len && next->from == first->from &&
-           next->ce == first->ce;
+           next->from_place == first->from_place && next->ce == first->ce;
+}
+
+static void tell_from(sim_host *h, unsigned port, const sim_packet *packet)
+{
+    const ut_addr from = {.len = 3, .bytes = {(uint8_t)packet->from, (uint8_t)port, packet->from_place}};
+    ut_engine_from(h->engine, &from);
 }
 
 static void send_all(sim_world *w, sim_host *h);
@@ -115,6 +122,7 @@ static void receive_batch(sim_world *w, sim_host *h, unsigned port)
         bytes += batch[n++]->len;
     } while (n < most && batch[0]->len > 0 && bytes + batch[0]->len <= UT_BURST_BYTES &&
              coalesces(batch[0], batch[n - 1], h->queue[port]));
+    tell_from(h, port, batch[0]);
     if (n == 1) {
         if (batch[0]->flags & SIM_SPOILT || foreign(h, batch[0]))
             input_in_silence(w, h, port, batch[0]);
@@ -151,7 +159,7 @@ static void receive(sim_world *w, sim_host *h)
 
 static void put_on_wire(sim_world *w, sim_host *h, const ut_burst *burst)
 {
-    if (burst->segments == 0 || burst->to.len != 2 || burst->to.bytes[0] >= w->plan.hosts || burst->port > 1 ||
+    if (burst->segments == 0 || burst->to.len != 3 || burst->to.bytes[0] >= w->plan.hosts || burst->port > 1 ||
         burst->to.bytes[1] != burst->port)
         sim_fail(w, "burst", h->index, "%u segments to an address of %u bytes, host %u, port %u", burst->segments,
                  burst->to.len, burst->to.bytes[0], burst->port);
@@ -166,8 +174,11 @@ static void put_on_wire(sim_world *w, sim_host *h, const ut_burst *burst)
     for (uint32_t at = 0; at < burst->bytes; at += burst->segment_bytes) {
         uint32_t len = (uint32_t)UT_MIN2(burst->segment_bytes, burst->bytes - at);
         sim_packet *packet = sim_packet_make(w, h->index, burst->to.bytes[0], burst->port, len);
+        packet->to_place = burst->to.bytes[2];
         memcpy(packet->bytes, burst->memory + at, len);
-        if (burst->port == UT_PORT_DATA)
+        if (ut_wire_kind(packet->bytes, len) == UT_KIND_PATH)
+            h->sent_path++;
+        else if (burst->port == UT_PORT_DATA)
             h->sent_data++;
         else
             h->sent_feedback++, h->told_bytes += len;
@@ -241,6 +252,8 @@ static void take_events(sim_world *w, sim_host *h)
                 sim_fail(w, "O7 honesty", h->index, "job %u calls host %u a liar", event.job, event.host);
             sim_path_broken(w, h, event.job, event.host);
         }
+        if (event.kind == UT_EVENT_PATH_MOVED)
+            sim_moving_followed(w, h, &event);
         if (event.kind == UT_EVENT_PATH && event.a)
             w->cover[SIM_pieces]++;
         if (event.kind == UT_EVENT_DESYNC)

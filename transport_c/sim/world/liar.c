@@ -335,6 +335,8 @@ static sim_packet *copy_of(sim_world *w, const sim_packet *packet, uint32_t len)
     sim_packet *copy = sim_packet_make(w, packet->from, packet->to, packet->port, len);
     memcpy(copy->bytes, packet->bytes, UT_MIN2(len, packet->len));
     copy->flags = packet->flags;
+    copy->from_place = packet->from_place;
+    copy->to_place = packet->to_place;
     return copy;
 }
 

@@ -7,7 +7,7 @@
  *
  * Every datagram that enters leaves by exactly one way, and is counted there (sim_net_books); account.c adds it up.
  */
-#include "sim/sim.h"
+#include "sim/world/moving.h"
 
 #include "core/wire/packets.h"
 #include "kernels/kernels.h"
@@ -24,6 +24,8 @@ sim_packet *sim_packet_make(sim_world *w, uint32_t from, uint32_t to, uint32_t p
     packet->from = (uint16_t)from;
     packet->to = (uint16_t)to;
     packet->port = (uint8_t)port;
+    packet->from_place = w->host[from].place[port];
+    packet->to_place = w->host[to].place[port];
     packet->life = w->host[to].life;
     packet->age = (uint32_t)w->receipts;
     packet->at = w->now;
@@ -44,6 +46,8 @@ static sim_packet *copy_of(sim_world *w, const sim_packet *packet)
     copy->life = packet->life;
     copy->age = packet->age;
     copy->at = packet->at;
+    copy->from_place = packet->from_place;
+    copy->to_place = packet->to_place;
     return copy;
 }
 
@@ -148,6 +152,8 @@ static sim_packet *resize(sim_world *w, sim_packet *packet)
     other->life = packet->life;
     other->age = packet->age;
     other->at = packet->at;
+    other->from_place = packet->from_place;
+    other->to_place = packet->to_place;
     if (cut)
         w->books.shrunk.bytes += packet->len - len;
     else
@@ -246,6 +252,7 @@ void sim_net_send(sim_world *w, sim_packet *packet)
             late = 1 + sim_below(&w->rng_net, p->reorder_by);
         }
     }
+    sim_thief_sees(w, packet);
     travel(w, packet, left, late);
 }
 
@@ -323,6 +330,10 @@ void sim_net_arrive(sim_world *w, sim_packet *packet)
     unsigned port = packet->port;
     if (!h->alive) {
         drop(w, packet, &w->books.lost_dead);
+        return;
+    }
+    if (!sim_moving_arrives(w, packet)) {
+        drop(w, packet, &w->books.lost);
         return;
     }
     uint64_t room = w->faults ? w->plan.receive_real : w->plan.receive_buffer;
@@ -411,8 +422,9 @@ static sim_packet *made_up(sim_world *w, uint32_t kind)
             packet->to = (uint16_t)((old->to + 1 + sim_below(rng, hosts - 1)) % hosts);
         else
             packet->port ^= 1;
-        /* The data port takes feedback as well. */
-        const bool home = packet->to == old->to && packet->port == UT_PORT_DATA;
+        /* The data port takes feedback as well, and both take path packets. */
+        const bool either = ut_wire_kind(packet->bytes, packet->len) == UT_KIND_PATH;
+        const bool home = packet->to == old->to && (packet->port == UT_PORT_DATA || either);
         packet->flags |= home ? SIM_AGAIN : SIM_STRAY;
     } else {
         packet = copy_of(w, old);

@@ -23,6 +23,7 @@ enum {
     SIM_SAVED = 64,   /* old datagrams kept for replay */
     SIM_LIES = 16,    /* old datagrams that the hostile host keeps */
     SIM_ITEMS = 40,   /* timed faults of a plan */
+    SIM_MOVES = 4,    /* times that a host's addresses change */
     SIM_GUARD = 4096, /* canary bytes on each side of memory lent to the core */
     SIM_SEND_BUFFER = 256 << 10, /* bytes in the up-link at which a send blocks */
     SIM_SEND_LEAST = 32 << 10,   /* however slow the link is */
@@ -133,6 +134,15 @@ typedef struct sim_liar {
     ut_ns until;    /* then it is honest; at the latest when the faults stop, and its daemon begins a new life */
 } sim_liar;
 
+/* A host whose addresses change, or whose packets a thief copies (moving.c); all zero for none. */
+typedef struct sim_moving {
+    uint32_t host;
+    uint32_t times;
+    ut_ns at[SIM_MOVES];
+    uint8_t ports[SIM_MOVES]; /* mask of enum ut_port */
+    uint32_t thief_often;     /* ppm of its packets; 0: there is no thief */
+} sim_moving;
+
 typedef struct sim_plan {
     uint32_t hosts, jobs;
     sim_job_plan job[SIM_JOBS];
@@ -183,6 +193,7 @@ typedef struct sim_plan {
     bool evil;    /* one host lies: results mean nothing, but nobody may crash, hang, or write where it may not */
     bool hostile; /* one host lies about all it sends; what the others have of each other must be true all the same */
     sim_liar liar;
+    sim_moving moving;
     bool faultless; /* nothing goes wrong and deadlines are wide: all must be COMPLETE */
     bool partial;   /* it was drawn to have partial jobs */
     bool coded;     /* ... and its first job is a coded one */

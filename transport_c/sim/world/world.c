@@ -8,6 +8,7 @@
 #include "sim/partial/partial.h"
 #include "sim/world/epochs.h"
 #include "sim/world/liar.h"
+#include "sim/world/moving.h"
 #include "sim/world/seal.h"
 #include "sim/world/seats.h"
 
@@ -82,6 +83,7 @@ static void begin(sim_world *w)
         sim_daemon_start(w, &w->host[i]);
     sim_epochs_begin(w);
     sim_net_start(w);
+    sim_moving_start(w);
     for (uint32_t i = 0; i < w->plan.items; i++)
         sim_push(w, w->plan.item[i].at, SIM_EV_ITEM, i, 0, 0, 0, NULL);
     for (uint32_t j = 0; j < w->plan.jobs; j++)
@@ -151,6 +153,9 @@ static void dispatch(sim_world *w, const sim_event *e)
         break;
     case SIM_EV_END:
         w->ended = true;
+        break;
+    case SIM_EV_PLACE:
+        sim_moving_event(w, e);
         break;
     }
 }

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/path/move.h"
+
+static void give_up(ut_move *m)
+{
+    m->other.len = 0;
+    m->due = 0;
+    m->next = UT_NEVER;
+}
+
+void ut_move_begin(ut_move *m, const ut_addr *home)
+{
+    *m = (ut_move){.home = *home, .next = UT_NEVER};
+}
+
+static void ask(ut_move *m, ut_ns now)
+{
+    m->asked++;
+    m->due = 1 << UT_MOVE_PRESENT | (m->came ? 0 : 1 << UT_MOVE_OTHER);
+    m->next = now + m->wait;
+}
+
+void ut_move_try(ut_move *m, ut_ns silence, const uint64_t token[UT_MOVE_WAYS], ut_ns now)
+{
+    assert(m->other.len == 0 && m->later.len > 0 && m->later.len <= sizeof m->later.bytes);
+    m->other = m->later;
+    m->later.len = 0;
+    m->token[UT_MOVE_PRESENT] = token[UT_MOVE_PRESENT];
+    m->token[UT_MOVE_OTHER] = token[UT_MOVE_OTHER];
+    m->wait = UT_MAX2(silence, (ut_ns)UT_MOVE_WAIT_MIN_NS);
+    m->rest = now + UT_MOVE_REST_NS;
+    m->asked = 0;
+    m->came = false;
+    ask(m, now);
+}
+
+void ut_move_asked(ut_move *m, uint64_t token)
+{
+    if (m->answers < UT_MOVE_WAYS)
+        m->answer[m->answers++] = token;
+}
+
+void ut_move_show(ut_move *m)
+{
+    m->shows = true;
+}
+
+/* There is no rest after it: a path that was found again may be lost again at once. */
+static void go(ut_move *m, ut_addr *present)
+{
+    *present = m->other;
+    if (ut_addr_is(&m->later, present))
+        m->later.len = 0;
+    give_up(m);
+    m->rest = 0;
+}
+
+void ut_move_call(ut_move *m, uint64_t token)
+{
+    if (m->other.len || m->due)
+        return;
+    m->token[UT_MOVE_PRESENT] = token;
+    m->due = 1 << UT_MOVE_PRESENT;
+}
+
+bool ut_move_answered(ut_move *m, ut_addr *present, uint64_t token)
+{
+    if (m->other.len == 0)
+        return false;
+    if (token == m->token[UT_MOVE_OTHER]) {
+        m->came = true;
+        if (ut_addr_is(&m->other, &m->home)) {
+            go(m, present);
+            return true;
+        }
+    } else if (token == m->token[UT_MOVE_PRESENT] && !ut_addr_is(&m->other, &m->home)) {
+        give_up(m);
+    }
+    return false;
+}
+
+bool ut_move_tick(ut_move *m, ut_addr *present, ut_ns now)
+{
+    if (m->other.len == 0 || now < m->next)
+        return false;
+    if (m->asked < UT_MOVE_ASKS) {
+        ask(m, now);
+        return false;
+    }
+    if (m->came) {
+        go(m, present);
+        return true;
+    }
+    if (m->later.len == 0)
+        m->later = m->other;
+    give_up(m);
+    return false;
+}
+
+bool ut_move_says(const ut_move *m)
+{
+    return m->answers || m->shows || m->due;
+}
+
+void ut_move_fill(ut_move *m, const ut_addr *present, ut_addr *ret_to, ut_path *ret)
+{
+    assert(ut_move_says(m));
+    *ret_to = *present;
+    if (m->answers || m->shows) {
+        m->shows = false;
+        if (!m->answers) {
+            *ret = (ut_path){.what = UT_PATH_ANSWER};
+            return;
+        }
+        *ret = (ut_path){.what = UT_PATH_ANSWER, .token = m->answer[0]};
+        m->answer[0] = m->answer[1];
+        m->answers--;
+        return;
+    }
+    const unsigned way = m->due >> UT_MOVE_PRESENT & 1 ? UT_MOVE_PRESENT : UT_MOVE_OTHER;
+    if (way == UT_MOVE_OTHER)
+        *ret_to = m->other;
+    *ret = (ut_path){.what = UT_PATH_CHALLENGE, .token = m->token[way]};
+    m->due &= (uint8_t)~(1u << way);
+}
+
+ut_ns ut_move_wake(const ut_move *m)
+{
+    const ut_ns again = m->later.len && m->other.len == 0 ? m->rest : UT_NEVER;
+    return ut_move_says(m) ? 0 : UT_MIN2(m->next, again);
+}
