@@ -303,6 +303,7 @@ typedef struct ut_engine_config {
     uint32_t segments_max;
     uint32_t receive_buffer;
     uint64_t seed;
+    uint64_t (*draw)(void);
     struct ut_link *link;
     uint32_t lane;
 } ut_engine_config;
