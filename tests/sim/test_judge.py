@@ -49,6 +49,22 @@ def test_judged__an_undisturbed_op_is_near_the_bound_and_never_below() -> None:
     assert judged["lost"] == judged["missing"] == 0
 
 
+@pytest.mark.parametrize(
+    ("cap_mbit", "far"), [(200, ()), (20, ()), (50, ("delay_us=25000", "rate_mbit=100"))], ids=["200", "20", "far"]
+)
+@pytest.mark.parametrize("mode", [1, 2], ids=["bounded", "best effort"])
+def test_cap__ops_take_what_it_says_and_are_whole(mode: int, cap_mbit: int, far: tuple[str, ...]) -> None:
+    """By rate_bytes_per_s, which counts datagrams: links stand idle, and bounds that are measured follow the rate."""
+    knobs = ("hosts=4", "bytes=2097152", "ops=30", "warm=2", f"mode={mode}", f"cap_mbit={cap_mbit}", *far)
+    told = study("--light", *knobs, "rows=1")
+    judged, capped_us = told["judged"], 2 * 3 / 4 * 2097152 * 8 * 1472 / 1440 / cap_mbit
+    saved_us = 131072 * 8 / cap_mbit  # what a job that has rested may send at once
+    assert capped_us - saved_us < judged["op_us"] < 1.06 * capped_us + 2 * judged["round_trip_us"]
+    due = 2 * 3 / 4 * 2097152 * 4 * 30
+    assert judged["lost"] == 0 and judged["missing"] <= (due / 10000 if mode == 2 else 0)
+    assert mode == 2 or {host["status"] for op in told["ops"] for host in op["hosts"]} == {1}
+
+
 def test_host_cost__a_host_that_cannot_keep_up_is_what_the_link_waits_for() -> None:
     knobs = ["--light", "hosts=4", "bytes=2621440", "ops=3", "rate_mbit=10000", "delay_us=5"]
     quick, packets, batches = (

@@ -25,6 +25,7 @@ static const knob knobs[] = {
     KNOB(ops, 1, SIM_OPS_FAULTS, "measured and warm-up together"),
     KNOB(warm, 0, SIM_OPS_FAULTS, "of them, first ones in reliable mode"),
     KNOB(rate_mbit, 1, 100000, "of every link"),
+    KNOB(cap_mbit, 0, 100000, "that each job may send from a host (rate_bytes_per_s); 0 any"),
     KNOB(queue_bytes, 2000, 64 << 20, "of the switch towards one host"),
     KNOB(delay_us, 0, 1000000, "one way"),
     KNOB(loss_ppm, 0, 1000000, "of packets, each for itself"),
@@ -148,6 +149,7 @@ static void plan_job(const sim_study *s, sim_job_plan *j)
         j->local[i] = 1;
     }
     j->ops = (uint32_t)s->ops;
+    j->rate = s->cap_mbit * MBIT;
     j->compute_min = UT_MAX2(s->gap_us, (uint64_t)1) * UT_US;
     j->compute_max = j->compute_min + s->apart_us * UT_US;
     j->options = (ut_job_options){.algorithm = (uint8_t)s->algorithm,
