@@ -420,6 +420,7 @@ typedef struct ut_driver_config {
     uint32_t packet_bytes;
     int32_t gso;
     int32_t gro;
+    uint32_t dscp;
     uint64_t seed;
     ut_driver *beside;
 } ut_driver_config;

@@ -50,6 +50,14 @@ BUCKET_BYTES_UNSAID = 2**27  # at most, of a trainer that does not say how large
 
 FILES = ("certificate", "key", "authority")
 
+DSCP_MAX = 63
+DSCP = (
+    {f"CS{n}": 8 * n for n in range(8)}
+    | {f"AF{n}{drop}": 8 * n + 2 * drop for n in range(1, 5) for drop in range(1, 4)}
+    | {"EF": 46, "VA": 44, "LE": 1}
+)
+"""Classes of service: RFC 2474, 2597, 3246, 5865, 8622."""
+
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
@@ -102,12 +110,28 @@ class EngineOptions(_Section):
     )
     gso: bool = Field(True, description="segmentation offload, where the kernel has it")
     gro: bool = Field(True, description="receive offload, where the kernel has it")
+    dscp: str = Field(
+        "", description="class of UDP packets for routers: CS0 to CS7, AF11 to AF43, EF, VA, LE or 0 to 63; empty: none"
+    )
     cipher: Literal["auto", "aes-128-gcm", "aes-256-gcm", "chacha20-poly1305"] = Field(
         "auto", description="of the packets to this host, where peers are authenticated; auto: the fastest of this CPU"
     )
     new_secret_seconds: Seconds = Field(
         3600, ge=1, le=86400, description="how often the packets to this host get a fresh secret, where they are sealed"
     )
+
+    @field_validator("dscp", mode="before")
+    @classmethod
+    def _dscp(cls, value: object) -> object:
+        text = str(value).strip().upper() if isinstance(value, (str, int)) and not isinstance(value, bool) else "?"
+        if text and text not in DSCP and not (text.isdecimal() and int(text) <= DSCP_MAX):
+            raise ValueError(f"allowed: {', '.join(DSCP)}, a number from 0 to {DSCP_MAX}, or empty for none")
+        return text
+
+    @property
+    def dscp_number(self) -> int:
+        """Of the class; 0 for none."""
+        return DSCP[self.dscp] if self.dscp in DSCP else int(self.dscp or 0)
 
     @field_validator("packet_bytes")
     @classmethod

@@ -50,6 +50,8 @@ class EngineConfig:
     packet_bytes: int = 0
     gso: bool = True
     gro: bool = True
+    dscp: int = 0
+    """Class with which all its packets are marked (RFC 2474), 0 to 63; 0: none."""
     beside: Engine | None = None
     """An open engine of this host, of the same kind: the two share the host's link. None: this one is the first."""
 
@@ -251,6 +253,7 @@ class NativeEngine(NativePauses, NativeEpochs, NativeJoins, NativeRelaying):
                 "packet_bytes": config.packet_bytes,
                 "gso": int(config.gso),
                 "gro": int(config.gro),
+                "dscp": config.dscp,
                 "seed": 0,
                 "beside": config.beside._driver if isinstance(config.beside, NativeEngine) else ffi.NULL,
             },

@@ -104,6 +104,7 @@ def engine_configs(config: DaemonConfig) -> list[EngineConfig]:
             packet_bytes=options.packet_bytes,
             gso=options.gso,
             gro=options.gro,
+            dscp=options.dscp_number,
         )
         for data_port, feedback_port in config.udp_ports()
     ]

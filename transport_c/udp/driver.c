@@ -118,6 +118,10 @@ static int open_sockets(ut_driver *d, const ut_driver_config *c, char *error, si
         stay_without_sockets(d, c);
         return UT_OK;
     }
+    if (c->dscp > 63) {
+        snprintf(error, len, "dscp %" PRIu32 ": allowed: 0 to 63", c->dscp);
+        return UT_ERR_ARGUMENT;
+    }
     for (unsigned port = 0; port < 2; port++) {
         ut_addr address;
         if (ut_address_parse(c->bind, ports[port], &address) != UT_OK) {
@@ -132,6 +136,7 @@ static int open_sockets(ut_driver *d, const ut_driver_config *c, char *error, si
             .gso = c->gso && port == UT_PORT_DATA,
             .gro = c->gro && port == UT_PORT_DATA,
             .ect = port == UT_PORT_DATA,
+            .dscp = c->dscp,
             .urgent = port == UT_PORT_FEEDBACK,
         };
         int result = ut_socket_open(&d->sockets[port], &address, &options, error, len);

@@ -23,6 +23,7 @@ typedef struct ut_driver_config {
     uint32_t packet_bytes;   /* 0: 1472 over IPv4, 1448 over IPv6 (MTU 1500) */
     int32_t gso;             /* 1: probe and use, 0: off */
     int32_t gro;             /* 1: probe and use, 0: off */
+    uint32_t dscp;           /* class of all packets (RFC 2474), 0 to 63; 0: none */
     uint64_t seed;           /* of connection ids; 0 asks the kernel for a random one */
     ut_driver *beside;       /* an open driver of the same host, whose link this one shares; NULL: it is the first */
 } ut_driver_config;

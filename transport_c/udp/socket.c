@@ -96,21 +96,27 @@ static bool demand_options(int fd, int family)
     return set_int(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO);
 }
 
+/* Class and ECN share a byte. A class that somebody asked for is demanded, a mark for ECN is tried. */
+static bool mark(int fd, int family, const ut_socket_options *options)
+{
+    const int ect0 = options->ect ? 2 : 0, byte = (int)(options->dscp << 2) | ect0;
+    if (byte == 0)
+        return true;
+    const bool marked =
+        family == AF_INET6 ? set_int(fd, IPPROTO_IPV6, IPV6_TCLASS, byte) : set_int(fd, IPPROTO_IP, IP_TOS, byte);
+    return marked || options->dscp == 0;
+}
+
 static void try_options(ut_socket *s, int family, const ut_socket_options *options)
 {
-    const int ect0 = 2, interactive = 6; /* TC_PRIO_INTERACTIVE, the highest that needs no privilege */
+    const int interactive = 6; /* TC_PRIO_INTERACTIVE, the highest that needs no privilege */
     s->receive_buffer = set_buffer(s->fd, SO_RCVBUFFORCE, SO_RCVBUF, options->receive_buffer);
     s->send_buffer = set_buffer(s->fd, SO_SNDBUFFORCE, SO_SNDBUF, options->send_buffer);
     set_int(s->fd, SOL_SOCKET, SO_RXQ_OVFL, 1);
-    if (family == AF_INET6) {
+    if (family == AF_INET6)
         set_int(s->fd, IPPROTO_IPV6, IPV6_RECVTCLASS, 1);
-        if (options->ect)
-            set_int(s->fd, IPPROTO_IPV6, IPV6_TCLASS, ect0);
-    } else {
+    else
         set_int(s->fd, IPPROTO_IP, IP_RECVTOS, 1);
-        if (options->ect)
-            set_int(s->fd, IPPROTO_IP, IP_TOS, ect0);
-    }
     if (options->urgent) /* after the marks, which set a priority, too */
         set_int(s->fd, SOL_SOCKET, SO_PRIORITY, interactive);
     s->gso = options->gso && probe_gso(s->fd, options->packet_bytes);
@@ -138,6 +144,11 @@ int ut_socket_open(ut_socket *s, const ut_addr *address, const ut_socket_options
         return fail(s, "open a socket for", address, error, error_len);
     if (!demand_options(s->fd, family))
         return fail(s, "forbid fragments on", address, error, error_len);
+    if (!mark(s->fd, family, options)) {
+        char doing[40];
+        snprintf(doing, sizeof(doing), "dscp %u: mark packets of", options->dscp);
+        return fail(s, doing, address, error, error_len);
+    }
     try_options(s, family, options);
     if (bind(s->fd, (const struct sockaddr *)&storage, address->len) < 0)
         return fail(s, "bind", address, error, error_len);

@@ -4,7 +4,8 @@
  * two sockets: a control packet in the middle of a data flow would end the kernel's GRO aggregate, so feedback has its
  * own port.
  *
- * What every datagram depends on is demanded (don't-fragment, the address family), and opening fails without it. What
+ * What every datagram depends on is demanded (don't-fragment, the address family, a class that was asked for), and
+ * opening fails without it. What
  * only makes the socket faster or better observed is tried (offloads, big buffers, drop counters, congestion marks).
  */
 #ifndef UT_UDP_SOCKET_H
@@ -30,8 +31,9 @@ typedef struct ut_socket_options {
     uint32_t packet_bytes; /* for the GSO probe */
     bool gso;              /* probe, and use if there */
     bool gro;
-    bool ect;    /* mark what is sent as ECN-capable, ECT(0) */
-    bool urgent; /* ahead of others in this host's own queues, where they have bands (pfifo_fast, mq, prio) */
+    bool ect;      /* mark what is sent as ECN-capable, ECT(0) */
+    uint32_t dscp; /* mark it with this class (RFC 2474), 0 to 63; 0: with none */
+    bool urgent;   /* ahead of others in this host's own queues, where they have bands (pfifo_fast, mq, prio) */
 } ut_socket_options;
 
 /* Makes a socket address of |port| and the numeric |text| (IPv4 dotted quad, or IPv6, with %scope if link-local).

@@ -53,6 +53,52 @@ static void socket_open__says_what_is_taken(void)
     CHECK_EQ(first.fd, -1);
 }
 
+/* The byte that holds class and ECN of a datagram from |from|, as the kernel tells |to|; -1 if none came. */
+static int traffic_class(const ut_socket *from, const ut_socket *to, const char *where)
+{
+    uint8_t byte = 7, control[64];
+    ut_addr a;
+    ut_address_parse(where, to->port, &a);
+    CHECK_EQ(sendto(from->fd, &byte, 1, 0, (struct sockaddr *)a.bytes, a.len), 1);
+    struct iovec iov = {&byte, 1};
+    struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control)};
+    for (int tries = 0; tries < 1000 && recvmsg(to->fd, &m, MSG_DONTWAIT) < 0; tries++)
+        usleep(1000);
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(&m); c; c = CMSG_NXTHDR(&m, c))
+        if (c->cmsg_type == (c->cmsg_level == IPPROTO_IP ? IP_TOS : IPV6_TCLASS))
+            return *CMSG_DATA(c);
+    return -1;
+}
+
+static void socket_open__marks_what_it_sends(void)
+{
+    static const struct {
+        const char *where;
+        uint32_t dscp;
+        bool ect;
+        int byte;
+    } rows[] = {{"127.0.0.1", 0, false, 0},     {"127.0.0.1", 0, true, 2},     {"127.0.0.1", 8, true, 0x22},
+                {"127.0.0.1", 46, false, 0xb8}, {"127.0.0.1", 63, true, 0xfe}, {"::1", 0, true, 2},
+                {"::1", 8, true, 0x22},         {"::1", 10, false, 0x28}};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        ut_socket from, to;
+        ut_socket_options options = options_default;
+        char error[200];
+        ut_addr any;
+        if (strcmp(rows[i].where, "::1") == 0 && access("/proc/net/if_inet6", R_OK) != 0)
+            continue;
+        ut_address_parse(rows[i].where, 0, &any);
+        options.dscp = rows[i].dscp;
+        options.ect = rows[i].ect;
+        CHECK_EQ(ut_socket_open(&from, &any, &options, error, sizeof(error)), UT_OK);
+        CHECK_EQ(ut_socket_open(&to, &any, &options_default, error, sizeof(error)), UT_OK);
+        const int byte = traffic_class(&from, &to, rows[i].where);
+        CHECK_MSG(byte == rows[i].byte, "row %zu: byte %#x", i, (unsigned)byte);
+        ut_socket_close(&from);
+        ut_socket_close(&to);
+    }
+}
+
 static int option(int fd, int level, int name)
 {
     int value = -1;
@@ -324,6 +370,7 @@ int main(int argc, char **argv)
     check_begin(argc, argv);
     RUN(address_parse__numeric_only);
     RUN(socket_open__says_what_is_taken);
+    RUN(socket_open__marks_what_it_sends);
     RUN(socket_open__demands_no_fragments);
     RUN(socket_open__feedback_is_urgent);
     RUN(burst__arrives_whole);

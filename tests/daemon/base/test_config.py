@@ -120,6 +120,9 @@ BAD = [
     ('allow_group = "no-such-group"', "allow_group = 'no-such-group': allowed: a group of this machine"),
     ("allow_uids = [true]", "allow_uids = [True]: allowed: a number"),
     ("[engine]\npacket_bytes = 1473", "engine.packet_bytes = 1473: allowed: 0, or 96 to 9216"),
+    ("[engine]\ndscp = 'CS8'", "engine.dscp = 'CS8': allowed: CS0, CS1, "),
+    ("[engine]\ndscp = 64", "engine.dscp = 64: allowed: CS0, CS1, "),
+    ("[engine]\ndscp = true", "engine.dscp = True: allowed: CS0, CS1, "),
     ("[engine]\nlanes = 0", "engine.lanes = 0: allowed: at least 1"),
     ("[engine]\nlanes = 5", "engine.lanes = 5: allowed: at most 4"),
     ("[engine]\nlanes = 2\ndata_port = 40\nfeedback_port = 42", "engine.lanes = 2: needs UDP ports 40, 42, 42, 44"),
@@ -127,6 +130,16 @@ BAD = [
     ("port = ", "not TOML: Invalid value (at "),
     ("port = 1\nport = 2", "not TOML: Cannot overwrite a value"),
 ]
+
+
+@pytest.mark.parametrize(
+    ("said", "number"),
+    [("''", 0), ("'CS0'", 0), ("'cs1'", 8), ("'AF11'", 10), ("'AF43'", 38), ("'EF'", 46), ("'LE'", 1), ("63", 63)],
+)
+def test_load__dscp_by_name_or_number(tmp_path: Path, said: str, number: int) -> None:
+    config = loaded(tmp_path, f"[engine]\ndscp = {said}")
+    assert config.engine.dscp_number == number
+    assert [engine.dscp for engine in engine_configs(config)] == [number, number]
 
 
 @pytest.mark.parametrize(("text", "names"), BAD, ids=range(len(BAD)))
