@@ -121,8 +121,8 @@ class News:
         elif event.kind == EventKind.PATH_MOVED:
             port, now = "feedback" if event.a else "data", address_of((event.b, event.c, event.d, event.e))
             self._note("path_moved", f"{port} of {there} of job {name} is at {now} now", name, "warning", host)
-            values = (name, event.host, port, now)
-            log.warning("path moved job=%s host=%d port=%s to=%s", *values, extra=about(name, event.host))
+            moved = (name, event.host, port, now)
+            log.warning("path moved job=%s host=%d port=%s to=%s", *moved, extra=about(name, event.host))
         elif event.kind == EventKind.VIOLATION:
             wait = self._jobs.fellows.violated(job, event.host) if job is not None else None
             then = "" if wait is None else f"; next path in {wait:g} s"
