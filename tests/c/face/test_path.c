@@ -69,6 +69,39 @@ static void path__follows_a_host_that_moves(void)
     forged_end();
 }
 
+/* Hosts 0 and 2 send what is for host 1 to that place of it, as their daemons say. */
+static void route_to(uint8_t at)
+{
+    const ut_addr to = {.len = 2, .bytes = {1, at}};
+    for (uint32_t h = 0; h < n; h += 2)
+        CHECK_EQ(ut_engine_peer_route(hosts[h].engine, 0, 1, &to, &to), UT_OK);
+}
+
+/* Where daemons have chosen another way they look after it, or receipts would tell of one that packets do not go. */
+static void path__of_another_way_follows_nobody(void)
+{
+    begin_at_home(true);
+    CHECK(forged_op(0));
+    place[1] = 7;
+    route_to(7);
+    CHECK(forged_op(1));
+    place[1] = 8;
+    CHECK(!forged_op(2));
+    CHECK_EQ(moves_told(0) + moves_told(2), 0);
+    route_to(8);
+    uint64_t op = 3;
+    for (bool complete = false; op < 9 && !complete; op++) /* what was lost is still made up for in the first */
+        complete = forged_op(op);
+    CHECK(forged_op(op++));
+    place[1] = 0;
+    route_to(0); /* home: it is followed again */
+    CHECK(forged_op(op++));
+    place[1] = 3;
+    CHECK(forged_op(op));
+    CHECK_EQ(moves_told(0) + moves_told(2), 4);
+    forged_end();
+}
+
 static void path__without_keys_nobody_is_followed(void)
 {
     begin_at_home(false);
@@ -112,6 +145,7 @@ int main(int argc, char **argv)
 {
     check_begin(argc, argv);
     RUN(path__follows_a_host_that_moves);
+    RUN(path__of_another_way_follows_nobody);
     RUN(path__without_keys_nobody_is_followed);
     RUN(path__made_up_packets_move_nothing);
     return check_end();

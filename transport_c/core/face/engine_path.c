@@ -32,7 +32,7 @@ void ut_engine_came_from(ut_engine *e, const ut_job *j, uint32_t host, ut_ns now
     const uint32_t port = e->port;
     ut_conn *c = &j->conn[host];
     assert(c->seal.cipher && port <= UT_PORT_FEEDBACK);
-    if (c->state == UT_CONN_UP) {
+    if (c->state == UT_CONN_UP && !c->routed) {
         ut_move_came_from(&c->move[port], &c->at[port], &e->from);
         try(e, c, port, now);
     }

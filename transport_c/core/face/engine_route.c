@@ -12,8 +12,15 @@ int ut_engine_peer_route(ut_engine *e, uint32_t job, uint32_t host, const ut_add
         return UT_ERR_UNKNOWN;
     if (data->len > sizeof data->bytes || feedback->len > sizeof feedback->bytes)
         return UT_ERR_ARGUMENT;
-    j->conn[host].data = *data;
-    j->conn[host].feedback = *feedback;
+    ut_conn *c = &j->conn[host];
+    c->at[UT_PORT_DATA] = *data;
+    c->at[UT_PORT_FEEDBACK] = *feedback;
+    c->routed = false;
+    for (unsigned port = 0; port < 2; port++) {
+        const ut_addr home = c->move[port].home;
+        c->routed = c->routed || !ut_addr_is(&c->at[port], &home);
+        ut_move_begin(&c->move[port], &home); /* what was tried was meant for the former way */
+    }
     e->stats.progress++;
     return UT_OK;
 }

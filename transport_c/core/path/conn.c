@@ -84,6 +84,7 @@ void ut_conn_connect(ut_conn *c, const ut_addr *data, const ut_addr *feedback, u
     c->at[UT_PORT_FEEDBACK] = *feedback;
     for (unsigned port = 0; port < 2; port++)
         ut_move_begin(&c->move[port], &c->at[port]);
+    c->routed = false;
     c->tx_cid = cid;
     c->state = UT_CONN_UP;
     c->say.ask = true;

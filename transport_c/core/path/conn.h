@@ -118,6 +118,7 @@ typedef struct ut_conn {
     uint32_t rx_cid;   /* connection id on the peer's packets, chosen by this host */
     ut_addr at[2];     /* the present addresses of the peer, by enum ut_port */
     ut_move move[2];   /* likewise */
+    bool routed;       /* the daemons have chosen another way, and look after it: nobody is followed */
     ut_seal seal;      /* keys of both directions; without a cipher `cipher` is NULL */
     ut_cc cc;
     /* For a path that does not carry full packets: how ours go, and the unfinished packets that came. */
