@@ -477,17 +477,10 @@ int ut_driver_job_add(ut_driver *driver, const ut_job_config *config);
 int ut_driver_options_fit(ut_driver *driver, uint32_t job, const ut_job_options *options);
 int ut_driver_job_remove(ut_driver *driver, uint32_t job);
 int ut_driver_activate(ut_driver *driver, uint32_t job, uint64_t op_seq);
-int ut_driver_peer_listen(ut_driver *driver, uint32_t job, uint32_t host, const ut_driver_seal *seal,
-                          uint32_t *ret_cid);
+int ut_driver_peer_listen(ut_driver *d, uint32_t job, uint32_t host, const ut_driver_seal *seal, uint32_t *ret_cid);
 int ut_driver_peer_connect(ut_driver *driver, uint32_t job, uint32_t host, const char *address, uint16_t data_port,
                            uint16_t feedback_port, uint32_t cid, const ut_driver_seal *seal);
 int ut_driver_peer_renew(ut_driver *d, uint32_t job, uint32_t host, bool out, uint32_t cid, const ut_driver_seal *seal);
-int ut_driver_send_strange(ut_driver *d, uint32_t port, const char *address, uint16_t to, uint32_t bytes, uint32_t n);
-int ut_driver_peer_route(ut_driver *driver, uint32_t job, uint32_t host, const char *address, uint16_t data_port,
-                         uint16_t feedback_port);
-int ut_driver_peers_relayed(ut_driver *driver, uint32_t job, uint64_t mask, uint64_t relays);
-int ut_driver_send_hello(ut_driver *driver, uint32_t port, const char *address, uint16_t to, const uint8_t *hello);
-int ut_driver_peers_blocked(ut_driver *driver, uint32_t job, uint64_t mask);
 int ut_driver_peer_absent(ut_driver *driver, uint32_t job, uint32_t host);
 int ut_driver_next_op_seq(ut_driver *driver, uint32_t job, uint64_t *ret);
 int ut_driver_receipt(ut_driver *driver, uint32_t job, uint32_t back, ut_receipt *ret);

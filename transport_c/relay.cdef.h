@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What Python sees of udp/relay.h. */
+ * What Python sees of ways around what lets no UDP through: of udp/relay.h, and of a driver. */
 
 typedef struct ut_relay ut_relay;
 
@@ -35,3 +35,10 @@ int ut_relay_add_way(ut_relay *relay, uint32_t from, uint32_t to, uint32_t cid);
 int ut_relay_remove_way(ut_relay *relay, uint32_t way);
 uint64_t ut_relay_way_bytes(ut_relay *relay, uint32_t way);
 uint16_t ut_relay_end_port(ut_relay *relay, uint32_t end, uint32_t port, char *ret);
+
+int ut_driver_send_strange(ut_driver *d, uint32_t port, const char *address, uint16_t to, uint32_t bytes, uint32_t n);
+int ut_driver_peers_blocked(ut_driver *driver, uint32_t job, uint64_t mask);
+int ut_driver_peer_route(ut_driver *driver, uint32_t job, uint32_t host, const char *address, uint16_t data_port,
+                         uint16_t feedback_port);
+int ut_driver_peers_relayed(ut_driver *driver, uint32_t job, uint64_t mask, uint64_t relays);
+int ut_driver_send_hello(ut_driver *driver, uint32_t port, const char *address, uint16_t to, const uint8_t *hello);

@@ -27,6 +27,7 @@ from pydantic import (
     model_validator,
 )
 
+from ultima.daemon.base import dscp
 from ultima.daemon.base.errors import StartupError
 from ultima.v1.limits import (
     BUCKET_BYTES_MAX,
@@ -49,14 +50,6 @@ ENVIRONMENT_FILE = "ULTIMAD_CONFIG"
 BUCKET_BYTES_UNSAID = 2**27  # at most, of a trainer that does not say how large its buckets are
 
 FILES = ("certificate", "key", "authority")
-
-DSCP_MAX = 63
-DSCP = (
-    {f"CS{n}": 8 * n for n in range(8)}
-    | {f"AF{n}{drop}": 8 * n + 2 * drop for n in range(1, 5) for drop in range(1, 4)}
-    | {"EF": 46, "VA": 44, "LE": 1}
-)
-"""Classes of service: RFC 2474, 2597, 3246, 5865, 8622."""
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
@@ -123,15 +116,12 @@ class EngineOptions(_Section):
     @field_validator("dscp", mode="before")
     @classmethod
     def _dscp(cls, value: object) -> object:
-        text = str(value).strip().upper() if isinstance(value, (str, int)) and not isinstance(value, bool) else "?"
-        if text and text not in DSCP and not (text.isdecimal() and int(text) <= DSCP_MAX):
-            raise ValueError(f"allowed: {', '.join(DSCP)}, a number from 0 to {DSCP_MAX}, or empty for none")
-        return text
+        return dscp.named(value)
 
     @property
     def dscp_number(self) -> int:
         """Of the class; 0 for none."""
-        return DSCP[self.dscp] if self.dscp in DSCP else int(self.dscp or 0)
+        return dscp.number(self.dscp)
 
     @field_validator("packet_bytes")
     @classmethod
@@ -212,10 +202,7 @@ class Limits(_Section):
         5.0, ge=0, le=600, description="how long to wait for open ops when the daemon is told to stop"
     )
     drain_window_seconds: Seconds = Field(
-        10.0,
-        ge=0,
-        le=600,
-        description="how long other hosts wait for a daemon that restarts; 0: not at all",
+        10.0, ge=0, le=600, description="how long other hosts wait for a daemon that restarts; 0: not at all"
     )
     probe_seconds: Seconds = Field(
         2.0, ge=0.05, le=60, description="how long to wait for the ranks drawn to start an op before others are drawn"

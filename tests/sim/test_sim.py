@@ -105,8 +105,19 @@ def test_selftest() -> None:
 
 @pytest.mark.parametrize(
     "which",
-    ["", "--partial", "--coded", "--linear", "--tree", "--sparse", "--quant", "--seats", "--moving", "--partial --quant",
-     "--hostile"],  # fmt: skip
+    [
+        "",
+        "--partial",
+        "--coded",
+        "--linear",
+        "--tree",
+        "--sparse",
+        "--quant",
+        "--seats",
+        "--moving",
+        "--partial --quant",
+        "--hostile",
+    ],
 )
 def test_seeds__a_few_hold(which: str) -> None:
     """The rest, under sanitizers, sliced and with planted bugs, is for `make check`. None of these takes a second."""

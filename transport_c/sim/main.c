@@ -283,7 +283,7 @@ static void usage(FILE *out)
                  "    [--linear]                                  the same with linear codes\n"
                  "    [--tree]                                    the same in trees\n"
                  "    [--sparse]                                  worlds with sparse allreduces\n"
-                 "    [--quant]                                   worlds with quantised allreduces; with --partial: of gifts\n"
+                 "    [--quant]                                   worlds with quantised allreduces, or partial jobs\n"
                  "    [--seats]                                   worlds whose hosts come and go\n"
                  "    [--moving]                                  worlds in which a host's addresses change\n"
                  "    [--hostile]                                 worlds in each of which one host lies\n"

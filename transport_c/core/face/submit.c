@@ -139,14 +139,21 @@ static int check_dense(const ut_job *j, const ut_engine_session *s, const ut_sub
     return check_buffers(s->memory.arena_bytes, x, x->count * element);
 }
 
+/* The op's own number: the next one, of those that a job can have. */
+static int check_number(const ut_job *j, const ut_engine_session *s, const ut_submission *x)
+{
+    if ((j->partial ? j->next_open : s->next_seq) > UT_OP_SEQ_MAX)
+        return UT_ERR_FULL;
+    return x->op_seq == s->next_seq + (x->skipped == 1 && !j->partial) ? UT_OK : UT_ERR_SEQUENCE;
+}
+
 /* The numbers that every submission has, whatever it asks for. */
 static int check_common(const ut_job *j, const ut_engine_session *s, const ut_submission *x)
 {
     const bool reduces = ut_op_reduces(x->collective);
-    if ((j->partial ? j->next_open : s->next_seq) > UT_OP_SEQ_MAX)
-        return UT_ERR_FULL;
-    if (x->op_seq != s->next_seq + (x->skipped == 1 && !j->partial))
-        return UT_ERR_SEQUENCE;
+    const int error = check_number(j, s, x);
+    if (error)
+        return error;
     if (x->dtype == 0 || x->dtype >= UT_DTYPES_END + !reduces)
         return UT_ERR_DTYPE;
     if (reduces ? x->redop == 0 || x->redop >= UT_REDOPS_END : x->redop != 0)

@@ -110,16 +110,15 @@ typedef struct ut_conn_say {
 } ut_conn_say;
 
 typedef struct ut_conn {
-    uint8_t state;     /* enum ut_conn_state */
-    uint8_t listening; /* rx_cid is valid */
-    uint8_t shut;      /* something impossible came under rx_cid: nothing is believed until there is another id */
-    uint8_t heard;     /* a valid feedback came since ut_conn_connect */
-    uint32_t tx_cid;   /* connection id on our packets, chosen by the peer */
-    uint32_t rx_cid;   /* connection id on the peer's packets, chosen by this host */
-    ut_addr at[2];     /* the present addresses of the peer, by enum ut_port */
-    ut_move move[2];   /* likewise */
-    bool routed;       /* the daemons have chosen another way, and look after it: nobody is followed */
-    ut_seal seal;      /* keys of both directions; without a cipher `cipher` is NULL */
+    uint8_t state;           /* enum ut_conn_state */
+    uint8_t listening;       /* rx_cid is valid */
+    uint8_t shut;            /* something impossible came under rx_cid: nothing is believed until there is another id */
+    uint8_t heard;           /* a valid feedback came since ut_conn_connect */
+    uint32_t tx_cid, rx_cid; /* connection ids: on our packets, chosen by the peer; on its own, chosen by this host */
+    ut_addr at[2];           /* the present addresses of the peer, by enum ut_port */
+    ut_move move[2];         /* likewise */
+    bool routed;             /* the daemons have chosen another way, and look after it: nobody is followed */
+    ut_seal seal;            /* keys of both directions; without a cipher `cipher` is NULL */
     ut_cc cc;
     /* For a path that does not carry full packets: how ours go, and the unfinished packets that came. */
     ut_mtu mtu;
