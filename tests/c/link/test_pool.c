@@ -158,6 +158,32 @@ static void pool__grants_at_the_pace_of_the_link(void)
     }
 }
 
+/* What has come is granted anew however fast it came, for no more is outstanding then than before. C, which a look of 4
+ * times the lateness has shown, is too low for a host that makes up for the time in which it was not served. */
+static void pool__what_came_is_granted_anew_however_fast_it_came(void)
+{
+    enum { TURNS = 12, LATE = 20 * 1000 * 1000 };
+    static const uint64_t rates[] = {12500000, 125000000};
+    for (size_t i = 0; i < sizeof rates / sizeof *rates; i++) {
+        fresh();
+        samples(8, rates[i], 0, 100 * UT_US, LATE, true);
+        while (pool.look_at != now) /* what comes now is not seen before the next one ends */
+            samples(1, rates[i], 0, 100 * UT_US, LATE, true);
+        const uint64_t part = UT_MAX2(rates[i] * 3 / 2000 / PACKET, 1) * PACKET, before = pool.bytes;
+        inlet[0] = (ut_inlet){.unasked = UINT64_MAX, .more = UINT32_MAX, .outstanding = before, .counts = true};
+        for (unsigned turn = 0; turn < TURNS; turn++) { /* at three times C */
+            now += 500 * UT_US;
+            count.packets += part / PACKET, count.numbers += part / PACKET;
+            count.bytes += part;
+            inlet[0].outstanding -= part;
+            ut_pool_measure(&pool, &count, 100 * UT_US, LATE, 3, now);
+            ut_pool_hand_out(&pool, inlet, 1, 0);
+            CHECK_MSG(inlet[0].outstanding + pool.quantum + part >= before, "turn %u: %zu of %zu", turn,
+                      (size_t)inlet[0].outstanding, (size_t)before);
+        }
+    }
+}
+
 /* The end of a transfer is granted at once: nothing else comes that would bring it another turn. */
 static void pool__the_end_of_a_transfer_waits_for_nothing(void)
 {
@@ -300,6 +326,7 @@ int main(int argc, char **argv)
     RUN(pool__of_a_host_slower_than_its_link_holds_what_it_can_work_off);
     RUN(pool__gives_way_to_a_queue_that_stands);
     RUN(pool__grants_at_the_pace_of_the_link);
+    RUN(pool__what_came_is_granted_anew_however_fast_it_came);
     RUN(pool__the_end_of_a_transfer_waits_for_nothing);
     RUN(pool__never_grows_while_it_loses);
     RUN(pool__takes_single_losses_for_the_networks_own);

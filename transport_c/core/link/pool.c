@@ -123,11 +123,13 @@ static uint64_t pace_of(const ut_pool *p)
     return is_searching(p) ? SEARCH * p->rate : p->rate + p->rate / PACE_PART;
 }
 
-/* Of grants so many may be late, and each can go whole. */
-static void count_tokens(ut_pool *p, ut_ns now)
+/* Of grants so many may be late, and each can go whole; and so many of what has come may be granted anew at once. */
+static void count_tokens(ut_pool *p, uint64_t come, ut_ns now)
 {
     const uint64_t more = (uint64_t)((double)pace_of(p) * (double)UT_MIN2(now - p->tokens_at, UT_SECOND) / 1e9);
-    p->tokens = UT_MIN2(p->tokens + more, GRANTS * UT_MAX2(carried(p, GRANT_NS), p->quantum));
+    const uint64_t most = GRANTS * UT_MAX2(carried(p, GRANT_NS), p->quantum);
+    p->tokens = UT_MIN2(p->tokens + more, most);
+    p->turned = UT_MIN2(p->turned + come, GRANTS * p->quantum);
     p->tokens_at = more ? now : p->tokens_at; /* a turn may be shorter than a byte */
 }
 
@@ -245,7 +247,7 @@ void ut_pool_measure(ut_pool *p, const ut_pool_count *count, ut_ns round, ut_ns 
     p->round = round;
     p->seen = count->bytes;
     p->seen_at = news ? now : p->seen_at;
-    count_tokens(p, now);
+    count_tokens(p, count->bytes - before, now);
     if (p->since == 0 || rested) {
         if (p->since == 0)
             p->judged = *count;
@@ -349,7 +351,7 @@ uint64_t ut_pool_hand_out(ut_pool *p, ut_inlet *inlet, uint32_t n, uint64_t othe
             p->held_back = p->wanting = true;
             break;
         }
-        if (cost > p->tokens && p->rate) {
+        if (cost > UT_MAX2(p->tokens, p->turned) && p->rate) {
             p->paced_until = p->tokens_at + (ut_ns)((double)(cost - p->tokens) * 1e9 / (double)pace_of(p)) + UT_US;
             break;
         }
@@ -360,6 +362,7 @@ uint64_t ut_pool_hand_out(ut_pool *p, ut_inlet *inlet, uint32_t n, uint64_t othe
         next->raised = true;
         taken += cost;
         p->tokens -= UT_MIN2(cost, p->tokens);
+        p->turned -= UT_MIN2(cost, p->turned);
     }
     return taken;
 }
