@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from tests.daemon.trust.papers import Authority
 from tests.lab.cluster import PORT, Cluster
 from tests.lab.lab import Lab, _do
 
@@ -72,10 +73,18 @@ def remove_nats(lab: Lab) -> None:
 
 
 class NatCluster(Cluster):
-    """A daemon on every host of |lab|; those of |behind| stand behind a NAT of that kind, and say so if |always|."""
+    """A daemon on every host of |lab|; those of |behind| stand behind a NAT of that kind, and say so if |always|. With
+    an |authority| their packets are sealed. |options|: of [relay]."""
 
-    def __init__(self, lab: Lab, behind: dict[int, Kind], always: bool = False, **options: object) -> None:
-        super().__init__(lab)
+    def __init__(
+        self,
+        lab: Lab,
+        behind: dict[int, Kind],
+        always: bool = False,
+        authority: Authority | None = None,
+        **options: object,
+    ) -> None:
+        super().__init__(lab, authority=authority)
         self._options = {"ULTIMAD_RELAY_" + name.upper(): str(value) for name, value in options.items()}
         self._always = always
         self._inside: dict[int, str] = {}
