@@ -27,7 +27,7 @@ from ultima.daemon.observe.metrics import STRAGGLER_OPS, Facts, JobFacts
 from ultima.daemon.observe.record import REASONS, TROUBLES, UNKNOWN
 from ultima.daemon.observe.ring import culprits_in
 
-SERIES_MAX = 1500
+SERIES_MAX = 1650
 PEERS_MAX = 64
 Family = TypeVar("Family", CounterMetricFamily, GaugeMetricFamily)
 OTHER = "other"  # stands for all peers beyond

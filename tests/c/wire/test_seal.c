@@ -7,7 +7,7 @@
 
 #include "core/wire/burst.h"
 
-enum { TAG = 16, EPOCH = 7, NUMBERS = 1 << 14, KINDS = 5, INDICES = 8 };
+enum { TAG = 16, EPOCH = 7, NUMBERS = 1 << 14, KINDS = UT_KIND_PATH + 1, INDICES = 8 };
 
 /* ---- the cipher ---- */
 

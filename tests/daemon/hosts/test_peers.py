@@ -143,6 +143,11 @@ async def test_connection__that_nobody_answers_is_given_up_when_patience_ends(mo
         asked = [peers.hear(place, peer_pb2.HearRequest(), 60.0) for _ in range(5)]
         answers = await asyncio.gather(*asked, return_exceptions=True)
         assert [type(answer) for answer in answers] == [Unavailable] * 5, answers
+        waiting = asyncio.ensure_future(peers.hear(place, peer_pb2.HearRequest(), 60.0))
+        await asyncio.sleep(0.01)
+        peers._close_channel(place)  # as the first of several does
+        with pytest.raises(Unavailable, match="no connection in"):
+            await waiting
         await peers.close()
 
 

@@ -62,6 +62,7 @@ def calls(peers: Peers, place: Place) -> dict[str, Callable[[], Awaitable[Any]]]
         "Probe": lambda: peers.probe(place, peer_pb2.ProbeRequest(), 5),
         "Activate": lambda: peers.activate(place, peer_pb2.ActivateRequest(), 5),
         "Hear": lambda: peers.hear(place, peer_pb2.HearRequest(), 5),
+        "Relay": lambda: peers.relay(place, peer_pb2.RelayRequest(), 5),
         "Forming": lambda: peers.forming(place, "j", 5, "uid 0"),
         "Reach": lambda: peers.reach(place, peer_pb2.ReachRequest(), 5),
         "Report": lambda: peers.report(place, 5),
