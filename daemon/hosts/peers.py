@@ -312,8 +312,8 @@ class Peers(Watching):
             if seconds >= patience:
                 self._distances.late(place.address, place.port)
             raise Unavailable(f"{place}: no connection in {min(seconds, patience):.1f} s") from None
-        except grpc.aio.UsageError:  # another one who waited on this channel gave it up first, and closed it
-            raise Unavailable(f"{place}: no connection in {clock() - began:.1f} s") from None
+        if state is grpc.ChannelConnectivity.SHUTDOWN:  # another one who waited for it gave it up first, and closed it
+            raise Unavailable(f"{place}: no connection in {clock() - began:.1f} s")
         if state is grpc.ChannelConnectivity.READY:
             exchanges = HANDSHAKES if self._trust is not None else HANDSHAKES - 1
             self._distances.stands(place.address, place.port, clock() - began, exchanges)
