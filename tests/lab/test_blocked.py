@@ -22,6 +22,14 @@ pytestmark = [pytest.mark.root, pytest.mark.timeout(120)]
 NAMED_S = 10.0
 
 
+class Unrelayed(Cluster):
+    """Daemons that look for no way around what lets no UDP through: what they say of it stands until it is over."""
+
+    def _listens(self, index: int, address: str) -> tuple[list[str], dict[str, str]]:
+        where, more = super()._listens(index, address)
+        return where, more | {"ULTIMAD_RELAY_USE": "never"}
+
+
 def reduce_until_named(cluster: Cluster, jobs: list, seconds: float = NAMED_S) -> list[Receipt]:
     """Ops until the daemons of all hosts name an ailment, then two, which take turns where a job has two lanes: the
     receipts of these."""
@@ -46,7 +54,7 @@ def reduce_until_named(cluster: Cluster, jobs: list, seconds: float = NAMED_S) -
 def test_blocked__is_named_alike_on_all_hosts(
     hosts: int, blocked: list[tuple[int, int]], port: int, blamed: set[int]
 ) -> None:
-    with Lab(hosts) as lab, Cluster(lab) as cluster:
+    with Lab(hosts) as lab, Unrelayed(lab) as cluster:
         lab.set_one_way(blocked, protocol="udp", port=port)
         with warnings.catch_warnings(record=True) as warned, ranks(cluster) as jobs:
             warnings.simplefilter("always")

@@ -78,16 +78,16 @@ static sim_packet *copy_of(sim_world *w, const sim_packet *packet)
     return copy;
 }
 
-void sim_thief_sees(sim_world *w, const sim_packet *packet)
+sim_packet *sim_thief_sees(sim_world *w, const sim_packet *packet)
 {
     const sim_moving *m = &w->plan.moving;
     if (!m->thief_often || !w->faults || packet->from != m->host || packet->len == 0 ||
         !sim_chance(&w->rng_liar, m->thief_often))
-        return;
+        return NULL;
     sim_packet *copy = copy_of(w, packet);
     copy->from_place = THIEF;
     w->cover[SIM_MOVING_stolen]++;
-    sim_push(w, w->now + UT_US, SIM_EV_ARRIVE, 0, 0, 0, 0, copy);
+    return copy;
 }
 
 bool sim_moving_arrives(sim_world *w, sim_packet *packet)

@@ -12,8 +12,8 @@
 void sim_plan_draw_moving(sim_plan *plan, uint64_t seed);
 void sim_moving_start(sim_world *w);
 void sim_moving_event(sim_world *w, const sim_event *e);
-/* A packet on its way: the thief may send a copy ahead. */
-void sim_thief_sees(sim_world *w, const sim_packet *packet);
+/* The thief's copy of a packet that is sent; NULL: he makes none. */
+sim_packet *sim_thief_sees(sim_world *w, const sim_packet *packet);
 /* A packet has arrived; false if nobody is at the place that it is for. The thief hands on what may be a challenge. */
 bool sim_moving_arrives(sim_world *w, sim_packet *packet);
 /* O19 path: |h| says that it follows |host| of the job to |place|. */

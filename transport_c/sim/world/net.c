@@ -252,7 +252,9 @@ void sim_net_send(sim_world *w, sim_packet *packet)
             late = 1 + sim_below(&w->rng_net, p->reorder_by);
         }
     }
-    sim_thief_sees(w, packet);
+    sim_packet *stolen = sim_thief_sees(w, packet);
+    if (stolen) /* it goes ahead of what it was copied from, and through the same queues */
+        travel(w, stolen, left, 0);
     travel(w, packet, left, late);
 }
 
