@@ -21,17 +21,17 @@ from tests.making import BUILD, make
 
 ROOT = Path(__file__).resolve().parents[2]
 SLICED_SEEDS, FEW_FROM, FEW_SEEDS = 100, 9, 12
-SEEDS, SEEDS_LONG = 1000, 5000
-PARTIAL_SEEDS, PARTIAL_SEEDS_LONG = 300, 5000
+SEEDS, SEEDS_LONG = 800, 5000
+PARTIAL_SEEDS, PARTIAL_SEEDS_LONG = 240, 5000
 CANARY_SEEDS = 200
 # So many under sanitizers, which take three times as long, and all in all.
 SPARSE_SEEDS_CAREFUL, SPARSE_SEEDS, SPARSE_SEEDS_LONG = 30, 120, 2000
 QUANT_SEEDS_CAREFUL, QUANT_SEEDS, QUANT_SEEDS_LONG = 10, 70, 2000
-PARTIAL_QUANT_CAREFUL, PARTIAL_QUANT_SEEDS = 20, 200
+PARTIAL_QUANT_CAREFUL, PARTIAL_QUANT_SEEDS = 10, 100
 CODED_SEEDS, LINEAR_SEEDS, CODED_SEEDS_LONG, CODED_LIARS = 120, 60, 600, 40
 TREE_SEEDS = 200
-SEATS_SEEDS_CAREFUL, SEATS_SEEDS = 30, 150
-MOVING_SEEDS_CAREFUL, MOVING_SEEDS = 30, 150
+SEATS_SEEDS_CAREFUL, SEATS_SEEDS = 10, 100
+MOVING_SEEDS_CAREFUL, MOVING_SEEDS = 10, 100
 FRESH = {"--partial": 1000, "--sparse": 500, "--coded": 1000, "--linear": 1000, "--tree": 1000, "--hostile": 400,
          "--coded --hostile": 250, "--linear --hostile": 250, "--partial --hostile": 100,
          "--sparse --hostile": 100, "--quant": 500, "--quant --hostile": 100, "--partial --quant": 500,
