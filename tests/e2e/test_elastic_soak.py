@@ -38,7 +38,7 @@ class Life:
 
     def _run(self, host: DaemonProcess, meet: DaemonProcess, name: str) -> None:
         try:
-            with enter(host, meet, name, most=HOSTS, timeout=30, deadline="1s", reconnect=False) as job:
+            with enter(host, meet, name, most=HOSTS, timeout=120, deadline="1s", reconnect=False) as job:
                 self.job = job
                 while not self.end.is_set():
                     data = np.full(N, 2.0**self.number)
@@ -86,6 +86,7 @@ def churn(hosts: Hosts, events: int, seed: int) -> tuple[int, int]:
 
     for number in (0, 1):
         begin(number)
+    began = time.monotonic()
     try:
         for _ in range(events):
             time.sleep(draw.uniform(0.05, 0.6))
@@ -104,7 +105,8 @@ def churn(hosts: Hosts, events: int, seed: int) -> tuple[int, int]:
                 hosts[number].wait_until_ready()
             else:
                 stop(number)
-        deadline = time.monotonic() + 20
+        # Who flapped must stand for the longest time between two of its departures (flaps.py), at most as long as this.
+        deadline = time.monotonic() + 20 + (time.monotonic() - began)
         while time.monotonic() < deadline and not all(life.complete for life in lives.values()):
             time.sleep(0.1)
     finally:
