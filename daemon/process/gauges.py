@@ -136,7 +136,8 @@ class Gauges:
 
     @staticmethod
     def _others(job: Job) -> list[tuple[Host, State]]:
-        return [(host, state) for host, state in job.hosts() if host is not job.own]
+        """A free seat of an elastic job is no peer: it would be one that is silent."""
+        return [(host, state) for host, state in job.hosts() if host is not job.own and not host.vacant]
 
 
 def _labels(jobs: list[Job]) -> list[str]:

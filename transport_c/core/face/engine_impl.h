@@ -43,6 +43,7 @@ struct ut_engine {
     ut_host host;  /* what is handed to each job */
     ut_addr from;  /* of the datagrams that are handed over; `len` 0: not known */
     uint32_t port; /* that they came to */
+    bool path_speaks[2]; /* by enum ut_port: a path packet may be due, so it is worth to look for it */
     ut_work work;
     /* Credit: engine_credit.c. */
     ut_pool pool;

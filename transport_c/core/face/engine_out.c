@@ -52,7 +52,7 @@ int ut_engine_peer_ask(ut_engine *e, uint32_t job, uint32_t host, ut_ns now)
 /* A challenge or the answer to one. It belongs to its port, so it goes beside nothing. */
 static bool output_path(ut_engine *e, unsigned port, ut_ns now, ut_burst *b)
 {
-    for (uint32_t n = 0; n < UT_JOBS_MAX; n++)
+    for (uint32_t n = 0; e->path_speaks[port] && n < UT_JOBS_MAX; n++)
         for (uint32_t h = 0; e->job[n] && h < e->job[n]->config.hosts; h++) {
             ut_conn *c = &e->job[n]->conn[h];
             ut_path p;
@@ -71,6 +71,7 @@ static bool output_path(ut_engine *e, unsigned port, ut_ns now, ut_burst *b)
             e->stats.progress++;
             return true;
         }
+    e->path_speaks[port] = false;
     return false;
 }
 

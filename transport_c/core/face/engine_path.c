@@ -27,6 +27,13 @@ static void try(ut_engine *e, ut_conn *c, uint32_t port, ut_ns now)
         c->move[port].later.len = 0;
 }
 
+/* Called after all that may make a path packet due. */
+static void speak(ut_engine *e, const ut_conn *c)
+{
+    for (unsigned port = 0; port < 2; port++)
+        e->path_speaks[port] = e->path_speaks[port] || ut_move_says(&c->move[port]);
+}
+
 void ut_engine_came_from(ut_engine *e, const ut_job *j, uint32_t host, ut_ns now)
 {
     const uint32_t port = e->port;
@@ -35,6 +42,7 @@ void ut_engine_came_from(ut_engine *e, const ut_job *j, uint32_t host, ut_ns now
     if (c->state == UT_CONN_UP && !c->routed) {
         ut_move_came_from(&c->move[port], &c->at[port], &e->from);
         try(e, c, port, now);
+        speak(e, c);
     }
 }
 
@@ -72,6 +80,7 @@ void ut_engine_path(ut_engine *e, ut_job *j, uint32_t host, const ut_path *p, ut
     } else if (ut_move_answered(&c->move[port], &c->at[port], p->token)) {
         moved(e, j, host, port, now);
     }
+    speak(e, c);
 }
 
 void ut_engine_path_tick(ut_engine *e, ut_job *j, uint32_t host, bool silent, ut_ns now)
@@ -86,4 +95,5 @@ void ut_engine_path_tick(ut_engine *e, ut_job *j, uint32_t host, bool silent, ut
     }
     if (silent)
         ut_move_call(&c->move[UT_PORT_FEEDBACK], draw(e));
+    speak(e, c);
 }
