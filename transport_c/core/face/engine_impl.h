@@ -39,10 +39,10 @@ struct ut_engine {
     uint64_t retry;   /* sessions whose submissions may be taken now, although they did not ring */
     uint32_t retry_first;
     uint32_t events, event_first;
-    uint32_t turn; /* the job that sends next, so that jobs share the link */
-    ut_host host;  /* what is handed to each job */
-    ut_addr from;  /* of the datagrams that are handed over; `len` 0: not known */
-    uint32_t port; /* that they came to */
+    uint32_t turn;       /* the job that sends next, so that jobs share the link */
+    ut_host host;        /* what is handed to each job */
+    ut_addr from;        /* of the datagrams that are handed over; `len` 0: not known */
+    uint32_t port;       /* that they came to */
     bool path_speaks[2]; /* by enum ut_port: a path packet may be due, so it is worth to look for it */
     ut_work work;
     /* Credit: engine_credit.c. */
