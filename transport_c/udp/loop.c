@@ -265,14 +265,17 @@ static ut_ns let_gather(ut_driver *d, bool busy)
     return ut_coalesce_join(&d->coalesce, until, ut_sender_wake(&d->sender));
 }
 
-static int sleep_watching(struct pollfd w[WATCHES], ut_ns until)
+/* Only what was ahead when the thread lay down says how late a timer wakes it; what was due by then is no sleep. */
+static int sleep_watching(ut_driver *d, struct pollfd w[WATCHES], ut_ns until)
 {
-    if (until == UT_NEVER)
-        return ppoll(w, WATCHES, NULL, NULL);
-    ut_ns now = ut_driver_now();
-    ut_ns left = until > now ? until - now : 0;
-    struct timespec timeout = {.tv_sec = (time_t)(left / UT_SECOND), .tv_nsec = (long)(left % UT_SECOND)};
-    return ppoll(w, WATCHES, &timeout, NULL);
+    const ut_ns now = ut_driver_now();
+    const ut_ns left = until > now ? until - now : 0;
+    const struct timespec timeout = {.tv_sec = (time_t)(left / UT_SECOND), .tv_nsec = (long)(left % UT_SECOND)};
+    const int woken = ppoll(w, WATCHES, until == UT_NEVER ? NULL : &timeout, NULL);
+    d->slept = left > 0;
+    if (woken == 0 && d->slept)
+        d->slept_late += ((int64_t)ut_time_after(ut_driver_now(), until) - d->slept_late) / 16;
+    return woken;
 }
 
 /* Takes the lock, after those who asked for it. At most once a turn: callers cannot keep the thread out. */
@@ -306,10 +309,7 @@ void *ut_loop_main(void *arg)
         pthread_mutex_unlock(&d->lock);
         if (working > WORK_TURNS)
             sched_yield(); /* it has gone on for long: let trainers have the CPU, and their small ops */
-        int woken = sleep_watching(w, until);
-        d->slept = until > 0;
-        if (woken == 0 && until > 0 && until < UT_NEVER)
-            d->slept_late += ((int64_t)(ut_driver_now() - UT_MIN2(until, ut_driver_now())) - d->slept_late) / 16;
+        int woken = sleep_watching(d, w, until);
         note_clear(d, w, woken);
         lock_standing_back(d);
         d->asleep = false;

@@ -158,6 +158,27 @@ static void pool__grants_at_the_pace_of_the_link(void)
     }
 }
 
+/* The first grants that are paced are late by two at most, and what waits for its time waits for one that is ahead, not
+ * for one by the clock's beginning. The clock may be that of a host that has run for a month. */
+static void pool__the_first_pace_begins_when_the_rate_is_known(void)
+{
+    fresh();
+    now = (ut_ns)30 * 24 * 3600 * UT_SECOND;
+    inlet[0] = (ut_inlet){.unasked = UINT64_MAX, .more = UINT32_MAX, .counts = true};
+    for (unsigned turn = 0; turn < 200 && pool.rate == 0; turn++, now += 20 * UT_US) {
+        ut_pool_measure(&pool, &count, 100 * UT_MS, 0, 3, now);
+        inlet[0].outstanding = 0;
+        ut_pool_hand_out(&pool, inlet, 1, 0);
+        CHECK_EQ(pool.paced_until, pool.rate ? pool.paced_until : UT_NEVER);
+        CHECK_MSG(pool.paced_until > now, "turn %u: the next grant goes at %zu, now is %zu", turn,
+                  (size_t)pool.paced_until, (size_t)now);
+        count.packets += 8, count.numbers += 8;
+        count.bytes += 8 * PACKET;
+    }
+    CHECK(pool.rate > 0);
+    CHECK_LE(pool.tokens, 2 * pool.quantum);
+}
+
 /* What has come is granted anew however fast it came, for no more is outstanding then than before. C, which a look of 4
  * times the lateness has shown, is too low for a host that makes up for the time in which it was not served. */
 static void pool__what_came_is_granted_anew_however_fast_it_came(void)
@@ -326,6 +347,7 @@ int main(int argc, char **argv)
     RUN(pool__of_a_host_slower_than_its_link_holds_what_it_can_work_off);
     RUN(pool__gives_way_to_a_queue_that_stands);
     RUN(pool__grants_at_the_pace_of_the_link);
+    RUN(pool__the_first_pace_begins_when_the_rate_is_known);
     RUN(pool__what_came_is_granted_anew_however_fast_it_came);
     RUN(pool__the_end_of_a_transfer_waits_for_nothing);
     RUN(pool__never_grows_while_it_loses);

@@ -145,6 +145,29 @@ static void turn__after_a_sleep_data_is_as_late_as_a_timer(void)
     close_locked();
 }
 
+/* A timer that was due before the thread lay down says nothing of how late timers are, however long ago that was. The
+ * clock goes on by a microsecond with every look: before the sleep, and after it. */
+static void sleep_watching__a_timer_of_the_past_is_no_sleep(void)
+{
+    static const struct {
+        int64_t ahead; /* of the timer, when the thread lies down */
+        bool slept;
+        int64_t late;
+    } rows[] = {{-(int64_t)UT_SECOND, false, 160}, {0, false, 160}, {500, true, 160 + (500 - 160) / 16}};
+    open_locked();
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct pollfd w[WATCHES];
+        for (unsigned k = 0; k < WATCHES; k++)
+            w[k] = (struct pollfd){.fd = -1};
+        driver->slept = !rows[i].slept;
+        driver->slept_late = 160;
+        CHECK_EQ(sleep_watching(driver, w, (ut_ns)((int64_t)clock_now + UT_US + rows[i].ahead)), 0);
+        CHECK_EQ(driver->slept, rows[i].slept);
+        CHECK_EQ(driver->slept_late, rows[i].late);
+    }
+    close_locked();
+}
+
 /* Nothing was there when the thread looked: what came after that has waited since then at most. */
 static void note_clear__what_was_seen_empty_has_not_waited(void)
 {
@@ -228,6 +251,7 @@ int main(int argc, char **argv)
     check_begin(argc, argv);
     RUN(turn__data_has_waited_since_the_last_reading);
     RUN(turn__after_a_sleep_data_is_as_late_as_a_timer);
+    RUN(sleep_watching__a_timer_of_the_past_is_no_sleep);
     RUN(note_clear__what_was_seen_empty_has_not_waited);
     RUN(choose_deaf__feedback_is_heard_where_it_may_be_what_is_waited_for);
     RUN(sleep_until__timers_wait_while_data_gathers);

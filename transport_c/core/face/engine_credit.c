@@ -150,6 +150,7 @@ void ut_engine_credit_tick(ut_engine *e, ut_ns now)
         if (e->job[n])
             inlets += ut_job_inlets(e->job[n], now, &e->inlet[inlets], &e->credit_at, &silent);
     tell(e, ut_pool_hand_out(&e->pool, e->inlet, inlets, others), now);
+    assert(e->pool.paced_until > now); /* a timer of the past is due at once, each time */
     e->credit_at = UT_MIN2(e->credit_at, e->pool.paced_until);
     if (e->pool.wanting)
         e->credit_at = UT_MIN2(e->credit_at, silent);

@@ -123,11 +123,13 @@ static uint64_t pace_of(const ut_pool *p)
     return is_searching(p) ? SEARCH * p->rate : p->rate + p->rate / PACE_PART;
 }
 
-/* Of grants so many may be late, and each can go whole; and so many of what has come may be granted anew at once. */
+/* Of grants so many may be late, and each can go whole; and so many of what has come may be granted anew at once. While
+ * no rate is known nothing is paced, so as many may be late when one is. */
 static void count_tokens(ut_pool *p, uint64_t come, ut_ns now)
 {
-    const uint64_t more = (uint64_t)((double)pace_of(p) * (double)UT_MIN2(now - p->tokens_at, UT_SECOND) / 1e9);
     const uint64_t most = GRANTS * UT_MAX2(carried(p, GRANT_NS), p->quantum);
+    const double time = (double)UT_MIN2(now - p->tokens_at, UT_SECOND);
+    const uint64_t more = p->rate ? (uint64_t)((double)pace_of(p) * time / 1e9) : most;
     p->tokens = UT_MIN2(p->tokens + more, most);
     p->turned = UT_MIN2(p->turned + come, GRANTS * p->quantum);
     p->tokens_at = more ? now : p->tokens_at; /* a turn may be shorter than a byte */
