@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a quantised allreduce makes of what hosts give, to the bit, by PROTOCOL.md alone (tests/dissector/quant.py)."""
+"""What a quantised allreduce makes of what hosts give, to the bit, by KINDS.md alone (tests/dissector/quant.py)."""
 
 from __future__ import annotations
 

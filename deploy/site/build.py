@@ -37,7 +37,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     ),
     "Choose": ("comparison", "migration", "faq"),
     "Operate": ("operations", "far", "failures", "security"),
-    "How it works": ("architecture", "papers", "transport", "protocol", "decisions", "performance"),
+    "How it works": ("architecture", "papers", "transport", "protocol", "kinds", "control", "decisions", "performance"),
     "API reference": (),
     "C headers": (),
     "Reproductions": (),
@@ -50,6 +50,7 @@ ELSEWHERE = {
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
     "transport_c/PROTOCOL.md": "protocol.md",
+    "transport_c/KINDS.md": "kinds.md",
     "transport_c/README.md": "fast_path.md",
     "tests/README.md": "tests.md",
 }

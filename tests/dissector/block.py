@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The payload of a sparse allreduce, read by PROTOCOL.md alone: a block of indices and values."""
+"""The payload of a sparse allreduce, read by KINDS.md alone: a block of indices and values."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The payload of a quantised allreduce, read and written by PROTOCOL.md alone: a slot of codes and scales."""
+"""The payload of a quantised allreduce, read and written by KINDS.md alone: a slot of codes and scales."""
 
 from __future__ import annotations
 

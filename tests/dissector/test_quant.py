@@ -2,14 +2,15 @@
 """Slots of quantised allreduces: the page, what was written from it, and the product's kernels say the same."""
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.dissector import quant
-from tests.dissector.test_words_of_the_wire import PROTOCOL
 
-SECTION = PROTOCOL.split("## Quantised allreduce", 1)[1].split("\n## ", 1)[0]
+KINDS = (Path(__file__).resolve().parents[2] / "transport_c/KINDS.md").read_text()
+SECTION = KINDS.split("## Quantised allreduce", 1)[1].split("\n## ", 1)[0]
 SIX = np.array([1, -0.5, 0.3, 0, np.nan, 2.5], np.float32)
 
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Quantised slots: float32 elements as whole numbers of 16, 8 or 4 bits, with a scale of one byte for each block of
- * neighbours. A slot is what one packet of a quantised allreduce carries, and decodes alone. PROTOCOL.md has the same
+ * neighbours. A slot is what one packet of a quantised allreduce carries, and decodes alone. KINDS.md has the same
  * in a table. All of it is little-endian:
  *
  *     0    1    low nibble: the form; bit 7: some codes stand for NaN; bits 4 to 6 are 0

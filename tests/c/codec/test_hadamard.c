@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Which slots a transform mixes, its keys and scales, and how hosts agree on when to use it. The map is held against
- * PROTOCOL.md's own words; losses are what they are said to be.
+ * KINDS.md's own words; losses are what they are said to be.
  */
 #include "check.h"
 #include "core/codec/hadamard.h"
