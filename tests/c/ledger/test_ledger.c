@@ -296,6 +296,36 @@ static void took__the_newest_version(void)
     CHECK_EQ(rows[1].state, 0);
 }
 
+/* Who is attached is the word of the newest op's record, in whatever order records come and are said; all are where
+ * there is no word. A record of an older op may be said again long after it was made. */
+static void attached__is_what_the_newest_op_says(void)
+{
+    static const struct {
+        uint64_t op;
+        uint16_t attached, want;
+    } table[] = {{7, 1, 1}, {8, 2, 2}, {7, 3, 2}, {5, 3, 2}, {8, 3, 3}, {12, 0, 0}, {9, 1, 0}};
+    begin();
+    CHECK_EQ(ut_ledger_attached(&ledger, 1), UINT16_MAX);
+    CHECK_EQ(ut_ledger_told_attached(&ledger, 1), UINT16_MAX);
+    for (unsigned i = 0; i < sizeof table / sizeof *table; i++) {
+        const ut_record r = {.op_seq = table[i].op, .attached = table[i].attached};
+        (void)ut_ledger_hear_record(&ledger, 1, &r, i);
+        (void)say(0, &r, 1, false, i);
+        CHECK_EQ(ut_ledger_attached(&ledger, 1), table[i].want);
+        CHECK_EQ(ut_ledger_told_attached(&ledger, 1), table[i].want);
+        CHECK_EQ(ut_ledger_attached(&ledger, 0), UINT16_MAX);
+        CHECK_EQ(ut_ledger_told_attached(&ledger, 0), UINT16_MAX);
+    }
+    CHECK(ut_ledger_told(&ledger, 1, 12) && !ut_ledger_told(&ledger, 1, 8) && !ut_ledger_told(&ledger, 0, 12));
+    ut_ledger_changes(&ledger, 12); /* said it was all the same */
+    CHECK_EQ(ut_ledger_told_attached(&ledger, 1), 0);
+    ut_ledger_forget(&ledger, 1);
+    CHECK_EQ(ut_ledger_attached(&ledger, 1), UINT16_MAX);
+    CHECK_EQ(ut_ledger_told_attached(&ledger, 1), 0);
+    ut_ledger_begin(&ledger, 1);
+    CHECK_EQ(ut_ledger_told_attached(&ledger, 1), UINT16_MAX);
+}
+
 int main(int argc, char **argv)
 {
     check_begin(argc, argv);
@@ -308,5 +338,6 @@ int main(int argc, char **argv)
     RUN(say__repeats_are_ever_more_seldom);
     RUN(seen__is_held_against_what_was_said);
     RUN(took__the_newest_version);
+    RUN(attached__is_what_the_newest_op_says);
     return check_end();
 }

@@ -263,7 +263,6 @@ int ut_engine_peer_connect(ut_engine *e, uint32_t job, uint32_t host, const ut_a
     if (!c->listening || data->len > sizeof data->bytes || feedback->len > sizeof feedback->bytes ||
         (c->seal.cipher && !c->seal.keys_out))
         return UT_ERR_ARGUMENT;
-    ut_partial_host_connects(e->job[job], host);
     if (c->state == UT_CONN_UP)
         ut_op_host_absent(e->job[job], host, now); /* what it had of open ops went with its other life */
     ut_conn_connect(c, data, feedback, cid, now);

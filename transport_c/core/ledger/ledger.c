@@ -86,7 +86,33 @@ void ut_ledger_took(ut_ledger *l, uint32_t host, const ut_feedback *f)
     c->state = UT_MAX2(c->state, version_of(c, f));
 }
 
+/* Of the records of |said| places that are |there| the newest op's says it, and all are attached where there is none. */
+static uint16_t newest_attached(const ut_record *said, unsigned there)
+{
+    const ut_record *newest = NULL;
+    for (unsigned k = 0; k < UT_OPS_MAX; k++)
+        if ((there >> k & 1) && (!newest || said[k].op_seq > newest->op_seq))
+            newest = &said[k];
+    return newest ? newest->attached : UINT16_MAX;
+}
+
+uint16_t ut_ledger_attached(const ut_ledger *l, uint32_t host)
+{
+    unsigned there = 0;
+    for (unsigned k = 0; k < UT_OPS_MAX; k++)
+        there |= (unsigned)l->row[host].seen[k] << k;
+    return newest_attached(l->row[host].record, there);
+}
+
 /* ---- say ---- */
+
+uint16_t ut_ledger_told_attached(const ut_ledger *l, uint32_t host)
+{
+    unsigned there = 0;
+    for (unsigned k = 0; k < UT_OPS_MAX; k++)
+        there |= (unsigned)(l->row[host].said.since[k] != 0) << k;
+    return newest_attached(l->row[host].said.record, there);
+}
 
 void ut_ledger_begin(ut_ledger *l, uint32_t host)
 {

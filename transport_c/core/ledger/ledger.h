@@ -105,6 +105,9 @@ static inline const ut_record *ut_ledger_record(const ut_ledger *l, uint32_t hos
     return c->seen[at] && c->record[at].op_seq == seq ? &c->record[at] : NULL;
 }
 
+/* The local ranks of |host| whose trainer has not left, by its newest record; all where it has said nothing. */
+uint16_t ut_ledger_attached(const ut_ledger *l, uint32_t host);
+
 /* ---- say ---- */
 
 /* The path to |host| begins anew: it has seen nothing. */
@@ -118,6 +121,15 @@ void ut_ledger_say(ut_ledger *l, uint32_t host, ut_feedback *f, bool asks, ut_ns
 void ut_ledger_asked(ut_ledger *l, uint32_t host, ut_ns answer);
 /* What this host says of op |seq| is about to change, if it has said anything: nobody has seen that yet. */
 void ut_ledger_changes(ut_ledger *l, uint64_t seq);
+/* What was said to |host| of op |seq|; NULL: nothing was. */
+static inline const ut_record *ut_ledger_told(const ut_ledger *l, uint32_t host, uint64_t seq)
+{
+    const ut_said *s = &l->row[host].said;
+    const unsigned at = seq % UT_OPS_MAX;
+    return s->since[at] && s->record[at].op_seq == seq ? &s->record[at] : NULL;
+}
+/* The same as ut_ledger_attached() of this host, as |host| was told it last. */
+uint16_t ut_ledger_told_attached(const ut_ledger *l, uint32_t host);
 /* |host| has seen all that was said to it. */
 static inline bool ut_ledger_is_seen(const ut_ledger *l, uint32_t host)
 {

@@ -101,9 +101,9 @@ static bool ended(ut_job *j, const ut_op *op, const ut_receipt *r, ut_ns now)
     return op->local.calls;
 }
 
-static bool readiness(const ut_job *j, ut_record *ret)
+static bool readiness(const ut_job *j, uint32_t host, ut_record *ret)
 {
-    (void)j, (void)ret;
+    (void)j, (void)host, (void)ret;
     return false;
 }
 

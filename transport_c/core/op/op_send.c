@@ -383,7 +383,7 @@ void ut_op_fill_feedback(ut_job *j, uint32_t host, bool asks, ut_feedback *ret, 
 {
     assert(host < j->config.hosts && host != j->config.self);
     ut_record next;
-    bool announce = j->gathering->readiness(j, &next);
+    bool to_come = j->gathering->readiness(j, host, &next);
     ret->incast = ut_job_incast_own(j);
     ret->rx_floor = j->rx_floor;
     ret->tx_floor = ut_job_tx_floor(j);
@@ -391,7 +391,7 @@ void ut_op_fill_feedback(ut_job *j, uint32_t host, bool asks, ut_feedback *ret, 
     ret->records = 0;
     for (unsigned k = 0; k < UT_OPS_MAX; k++) {
         const ut_op *op = &j->op[k];
-        if (announce && k == j->next_open % UT_OPS_MAX)
+        if (to_come && k == j->next_open % UT_OPS_MAX)
             ret->record[ret->records++] = next; /* whoever needs the one that was here before is four ops behind */
         else if (ut_op_sends(op))
             tell_record(j, op, host, &ret->record[ret->records++], now);

@@ -68,7 +68,7 @@ static bool trainer_of(const ut_job *j, uint32_t rank, uint32_t *ret_host, uint3
     *ret_place = rank;
     if (host == j->config.self)
         return ut_gifts_present(j) >> rank & 1;
-    return host < j->config.hosts && ut_job_host_is_up(j, host) && (j->partial->present_of[host] >> rank & 1);
+    return host < j->config.hosts && ut_job_host_is_up(j, host) && (ut_ledger_attached(&j->ledger, host) >> rank & 1);
 }
 
 /* A rank of this host is among the |n| that are drawn of those that have a trainer, and it is ready. */
@@ -95,7 +95,7 @@ static bool is_quorum(const ut_job *j, uint64_t seq, uint32_t k, uint16_t ready)
         if (h == j->config.self || !ut_job_host_is_up(j, h))
             continue;
         uint16_t places = ut_job_places_of(j, h);
-        alive += (uint32_t)__builtin_popcount(j->partial->present_of[h] & places);
+        alive += (uint32_t)__builtin_popcount(ut_ledger_attached(&j->ledger, h) & places);
         if (r)
             sum += (uint32_t)__builtin_popcount((r->fresh | r->stale) & places);
     }
@@ -184,6 +184,7 @@ static void tell_daemon(ut_job *j, uint64_t seq, uint16_t ready, ut_ns now)
 {
     ut_partial *p = j->partial;
     uint16_t before = p->told_seq == seq ? p->told_daemon : 0;
+    p->told_seq = seq;
     p->told_daemon = now < ut_epochs_open_at(&j->epochs, seq) ? 0 : ready;
     if (p->told_daemon != before)
         j->host->emit(j->host->context, &(ut_event){.kind = UT_EVENT_READY,
@@ -192,22 +193,6 @@ static void tell_daemon(ut_job *j, uint64_t seq, uint16_t ready, ut_ns now)
                                                     .host = UINT32_MAX,
                                                     .op_seq = seq,
                                                     .a = p->told_daemon});
-}
-
-static void tell_ready(ut_job *j, uint64_t seq, const ut_policy_set *set, ut_ns now)
-{
-    ut_partial *p = j->partial;
-    uint16_t ready = ut_gifts_ready(j, seq);
-    tell_daemon(j, seq, ready, now);
-    if (p->told_seq == seq && p->told_ready == ready)
-        return;
-    bool fewer = p->told_seq == seq && (p->told_ready & ~ready); /* what was given was taken back */
-    p->told_seq = seq;
-    p->told_ready = ready;
-    if (set->policy != UT_POLICY_QUORUM || !(ready || fewer))
-        return;
-    p->announce = p->announce || fewer; /* peers have counted it, and nothing else would tell them */
-    ut_job_speak(j, now);
 }
 
 /* What a peer's record says of an op, as a submission would. */
@@ -252,7 +237,8 @@ void ut_partial_look(ut_job *j, ut_ns now)
             ut_partial_skip_to(j, seq, now);
         seq = p->intake->next(j, external, now);
         ut_policy_set set = ut_policy_of(j, seq);
-        tell_ready(j, seq, &set, now);
+        tell_daemon(j, seq, ut_gifts_ready(j, seq), now);
+        ut_partial_tell_ready(j, now);
         external = external && set.policy != UT_POLICY_FULL;
         if ((!external && !starts_here(j, seq, &set)) || now < ut_epochs_open_at(&j->epochs, seq) ||
             seq > UT_OP_SEQ_MAX)

@@ -13,11 +13,6 @@ enum { NO_SESSION = UINT32_MAX };
 
 /* ---- what lies in the inboxes ---- */
 
-static uint16_t all_places(const ut_job *j)
-{
-    return (uint16_t)((1u << j->config.local_ranks) - 1);
-}
-
 uint16_t ut_gifts_attached(const ut_job *j)
 {
     uint16_t mask = 0;
@@ -60,14 +55,6 @@ ut_ns ut_gifts_since(const ut_job *j, ut_ns at)
         if (j->partial->rank[i].waiting.there)
             at = UT_MIN2(at, j->partial->rank[i].waiting.at);
     return at;
-}
-
-bool ut_gifts_announce(const ut_job *j)
-{
-    if (ut_partial_busy(j))
-        return false;
-    bool quorum = ut_policy_of(j, j->next_open).policy == UT_POLICY_QUORUM;
-    return j->partial->announce || (quorum && ut_gifts_ready(j, j->next_open)) || ut_gifts_present(j) != all_places(j);
 }
 
 ut_submission ut_gifts_shape(const ut_job *j, ut_ns now)
@@ -233,7 +220,6 @@ const ut_submission *ut_inboxes_take(ut_job *j, ut_op *op)
     const ut_submission *other = NULL;
     uint32_t tau = ut_policy_of(j, op->seq).tau;
     *part = (ut_part){.heard = true};
-    j->partial->announce = false;
     for (uint32_t i = 0; i < j->config.local_ranks; i++) {
         ut_inbox *r = &j->partial->rank[i];
         r->state = UT_SLOT_NULL;
@@ -305,7 +291,6 @@ void ut_inbox_attach(ut_job *j, uint32_t session, uint32_t place, ut_calls *call
 {
     assert(place < j->config.local_ranks);
     ut_inbox *r = &j->partial->rank[place];
-    j->partial->announce = j->partial->announce || r->gone;
     if (r->gone)
         ut_job_speak(j, 0); /* it may be picked again */
     *r = (ut_inbox){.session = session, .calls = calls};
@@ -372,6 +357,6 @@ void ut_inbox_gone(ut_job *j, uint32_t session, ut_ns now)
         op->partial->orphaned = op->what.bytes > 0;
     ut_gifts_save(j);
     *r = (ut_inbox){.session = NO_SESSION, .gone = true};
-    j->partial->stale = j->partial->announce = true;
+    j->partial->stale = true;
     ut_job_speak(j, now); /* it is not to be picked any more */
 }

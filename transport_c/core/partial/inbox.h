@@ -54,7 +54,6 @@ typedef struct ut_policy_set {
 typedef struct ut_partial {
     const struct ut_intake *intake; /* how its ranks give (intake.h) */
     void *own;                      /* what the intake alone knows; NULL: nothing */
-    bool announce;           /* trainers came or went since the last op started: peers are told which ranks have one */
     bool stale;              /* something happened: ut_partial_look must see whether the next op starts */
     bool held;               /* the newest results still lie in the memory of their op */
     bool answering;          /* answers to calls are still being copied: no op starts meanwhile */
@@ -64,12 +63,9 @@ typedef struct ut_partial {
     ut_ns look_at;           /* the latest time to look whether an op starts; UT_NEVER: only when something happens */
     uint64_t due_seq;        /* an op that was due and is held up by a rank that is waited for */
     ut_ns due_at;            /* since when it is due */
-    uint64_t told_seq;       /* op of which it was last told which ranks are ready */
-    uint16_t told_ready;     /* those ranks, told to peers */
-    uint16_t told_daemon;    /* those of the newest UT_EVENT_READY */
-    uint16_t present_of[64]; /* per host: local ranks whose trainer has not left, as far as this host knows */
+    uint64_t told_seq;       /* op of the newest UT_EVENT_READY */
+    uint16_t told_daemon;    /* the ranks that it said are ready */
     ut_inbox rank[UT_LOCAL_MAX];
 } ut_partial;
-_Static_assert(UT_HOSTS_MAX == 64, "of ut_partial.present_of");
 
 #endif

@@ -186,11 +186,17 @@ static bool ended(ut_job *j, const ut_op *op, const ut_receipt *r, ut_ns now)
     return true;
 }
 
-bool ut_partial_readiness(const ut_job *j, ut_record *ret)
+/* What |host| takes for granted, where it was told nothing else: all trainers are there, and no rank is ready. Only a
+ * quorum counts ranks that are ready before an op starts. */
+bool ut_partial_readiness(const ut_job *j, uint32_t host, ut_record *ret)
 {
-    if (!ut_gifts_announce(j))
+    if (ut_partial_busy(j))
         return false;
-    uint16_t ready = ut_gifts_ready(j, j->next_open);
+    const uint16_t ready = ut_gifts_ready(j, j->next_open), here = ut_job_places_of(j, j->config.self);
+    const bool counts = ut_policy_of(j, j->next_open).policy == UT_POLICY_QUORUM && ready;
+    const bool differs = (ut_ledger_told_attached(&j->ledger, host) ^ ut_gifts_present(j)) & here;
+    if (!counts && !differs && !ut_ledger_told(&j->ledger, host, j->next_open))
+        return false;
     *ret = (ut_record){.op_seq = j->next_open,
                        .weight = (uint16_t)__builtin_popcount(ready),
                        .algorithm = (uint8_t)ut_job_algorithm(j),
@@ -202,9 +208,21 @@ bool ut_partial_readiness(const ut_job *j, ut_record *ret)
     return true;
 }
 
+void ut_partial_tell_ready(ut_job *j, ut_ns now)
+{
+    ut_record next;
+    for (uint32_t h = 0; h < j->config.hosts; h++) {
+        if (h == j->config.self || !ut_job_host_is_up(j, h) || !ut_partial_readiness(j, h, &next))
+            continue;
+        const ut_record *told = ut_ledger_told(&j->ledger, h, next.op_seq);
+        if (!told || !ut_record_is_same(told, &next))
+            ut_conn_speak_at(&j->conn[h], now);
+    }
+}
+
 bool ut_partial_hear(ut_job *j, uint32_t host, const ut_record *r)
 {
-    j->partial->present_of[host] = r->attached;
+    (void)j, (void)host;
     return r->flags & UT_RECORD_ACTIVE;
 }
 

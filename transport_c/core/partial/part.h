@@ -44,8 +44,10 @@ typedef struct ut_activation {
 /* Starts an op with what lies in the slots. */
 void ut_op_activate(ut_job *j, const ut_activation *a, ut_ns now);
 
-/* What is said of the next op before it starts. */
-bool ut_partial_readiness(const ut_job *j, ut_record *ret);
+/* What is said to |host| of the next op before it starts, if that is anything. */
+bool ut_partial_readiness(const ut_job *j, uint32_t host, ut_record *ret);
+/* Lets each peer hear which ranks are ready for the next op, if it was told otherwise. */
+void ut_partial_tell_ready(ut_job *j, ut_ns now);
 /* |host| sent a record. Before its op starts it says which ranks are ready for it. Returns whether it has started. */
 bool ut_partial_hear(ut_job *j, uint32_t host, const ut_record *r);
 
@@ -63,8 +65,6 @@ void ut_partial_work_on(ut_job *j, ut_ns now);
 /* Whether no op reads the memory of a trainer that has gone. */
 bool ut_partial_has_let_go(const ut_job *j);
 void ut_partial_members_changed(ut_job *j);
-/* |host| begins another life: which of its trainers have left is not known. */
-void ut_partial_host_connects(ut_job *j, uint32_t host);
 
 /* inbox.c */
 /* Masks of local ranks: those that have a trainer; those whose trainer has not left (or has not come yet); those that
@@ -76,8 +76,6 @@ uint16_t ut_gifts_ready(const ut_job *j, uint64_t seq);
 bool ut_gifts_overdue(const ut_job *j, uint32_t tau);
 /* When the first of the gifts that wait came, or |at| if that was before. */
 ut_ns ut_gifts_since(const ut_job *j, ut_ns at);
-/* Whether peers must hear which ranks are ready before the op starts. */
-bool ut_gifts_announce(const ut_job *j);
 /* The first returns the op that the gifts which wait ask for. The second sets in |shape|, the op that a peer asks for,
  * what must be as these gifts ask for it. */
 ut_submission ut_gifts_shape(const ut_job *j, ut_ns now);

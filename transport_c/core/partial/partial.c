@@ -141,7 +141,6 @@ void ut_partial_init(ut_job *j, ut_partial *p, ut_op_partial *of_op, const ut_in
         j->op[k].partial = &of_op[k];
     p->look_at = UT_NEVER;
     p->told_seq = p->due_seq = UINT64_MAX;
-    memset(p->present_of, 0xff, sizeof p->present_of);
     for (unsigned i = 0; i < UT_LOCAL_MAX; i++)
         p->rank[i].session = UINT32_MAX;
     intake->init(j);
@@ -180,8 +179,3 @@ void ut_partial_members_changed(ut_job *j)
         j->partial->stale = true;
 }
 
-void ut_partial_host_connects(ut_job *j, uint32_t host)
-{
-    if (j->partial)
-        j->partial->present_of[host] = 0xffff;
-}

@@ -35,7 +35,7 @@ static bool may_give(const ut_job *j, uint32_t host)
 {
     if (host == j->config.self)
         return ut_gifts_present(j);
-    return ut_job_host_is_up(j, host) && (j->partial->present_of[host] & ut_job_places_of(j, host));
+    return ut_job_host_is_up(j, host) && (ut_ledger_attached(&j->ledger, host) & ut_job_places_of(j, host));
 }
 
 /* What the rank of |host| gives may still come to |op|, or to a later one for NULL. */
