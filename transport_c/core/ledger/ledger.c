@@ -86,7 +86,8 @@ void ut_ledger_took(ut_ledger *l, uint32_t host, const ut_feedback *f)
     c->state = UT_MAX2(c->state, version_of(c, f));
 }
 
-/* Of the records of |said| places that are |there| the newest op's says it, and all are attached where there is none. */
+/* Of the records of |said| places that are |there| the newest op's says it, and all are attached where there is none.
+ */
 static uint16_t newest_attached(const ut_record *said, unsigned there)
 {
     const ut_record *newest = NULL;

@@ -66,7 +66,8 @@ typedef struct ut_gathering {
     /* ---- feedback ---- */
     /* Adds to this host's record of an op what no other part of the op knows. */
     void (*tell)(const struct ut_job *j, const ut_op *op, ut_record *r);
-    /* Returns whether something is to be said to |host| of the next op although it has not started, and in |ret| what. */
+    /* Returns whether something is to be said to |host| of the next op although it has not started, and in |ret| what.
+     */
     bool (*readiness)(const struct ut_job *j, uint32_t host, ut_record *ret);
     /* |host| sent a record. Returns whether the record's op has started there. */
     bool (*hear)(struct ut_job *j, uint32_t host, const ut_record *r);

@@ -54,17 +54,17 @@ typedef struct ut_policy_set {
 typedef struct ut_partial {
     const struct ut_intake *intake; /* how its ranks give (intake.h) */
     void *own;                      /* what the intake alone knows; NULL: nothing */
-    bool stale;              /* something happened: ut_partial_look must see whether the next op starts */
-    bool held;               /* the newest results still lie in the memory of their op */
-    bool answering;          /* answers to calls are still being copied: no op starts meanwhile */
-    uint64_t results;        /* op_seq of the newest op that has ended here with a result, plus one */
-    ut_receipt tried;        /* of the newest op that has failed and answered nobody; it is not among those kept */
-    uint64_t result_kept;    /* number of that op's receipt among those kept, from 0 */
-    ut_ns look_at;           /* the latest time to look whether an op starts; UT_NEVER: only when something happens */
-    uint64_t due_seq;        /* an op that was due and is held up by a rank that is waited for */
-    ut_ns due_at;            /* since when it is due */
-    uint64_t told_seq;       /* op of the newest UT_EVENT_READY */
-    uint16_t told_daemon;    /* the ranks that it said are ready */
+    bool stale;                     /* something happened: ut_partial_look must see whether the next op starts */
+    bool held;                      /* the newest results still lie in the memory of their op */
+    bool answering;                 /* answers to calls are still being copied: no op starts meanwhile */
+    uint64_t results;               /* op_seq of the newest op that has ended here with a result, plus one */
+    ut_receipt tried;     /* of the newest op that has failed and answered nobody; it is not among those kept */
+    uint64_t result_kept; /* number of that op's receipt among those kept, from 0 */
+    ut_ns look_at;        /* the latest time to look whether an op starts; UT_NEVER: only when something happens */
+    uint64_t due_seq;     /* an op that was due and is held up by a rank that is waited for */
+    ut_ns due_at;         /* since when it is due */
+    uint64_t told_seq;    /* op of the newest UT_EVENT_READY */
+    uint16_t told_daemon; /* the ranks that it said are ready */
     ut_inbox rank[UT_LOCAL_MAX];
 } ut_partial;
 

@@ -178,4 +178,3 @@ void ut_partial_members_changed(ut_job *j)
     if (j->partial)
         j->partial->stale = true;
 }
-
