@@ -20,7 +20,7 @@ typedef struct sim_gift {
     uint64_t op;        /* that took it last */
     uint32_t takes;
     uint8_t state, buffer;
-    bool sticky, freed;
+    bool sticky, freed, hurried; /* hurried: its trainer named less time than it does otherwise */
 } sim_gift;
 
 /* A trainer of a partial job. Its contributions are numbered over all its lives. */
@@ -46,6 +46,7 @@ typedef struct sim_part_op {
     uint32_t life[SIM_HOSTS];
     uint64_t initiators; /* mask of hosts */
     ut_ns first;
+    bool hurried; /* a contribution of an initiator is */
     bool complete;
     uint64_t complete_ranks, complete_owners;
     uint64_t digest;

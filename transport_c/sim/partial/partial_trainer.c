@@ -165,6 +165,11 @@ static uint32_t compose(sim_world *w, sim_rank *r, bool sticky)
     return number;
 }
 
+static ut_ns usual_time(const sim_world *w, const sim_rank *r)
+{
+    return w->calming ? CALM_DEADLINE : sim_part_plan_of(w, r)->deadline;
+}
+
 static void submit(sim_world *w, sim_rank *r, uint8_t flags, uint64_t wanted, ut_ns deadline)
 {
     sim_host *h = &w->host[r->host];
@@ -177,6 +182,7 @@ static void submit(sim_world *w, sim_rank *r, uint8_t flags, uint64_t wanted, ut
     if (flags & UT_SUBMIT_GIVE) {
         uint32_t number = compose(w, r, (flags & UT_SUBMIT_STICKY) != 0);
         g->gift[number].call = g->calls;
+        g->gift[number].hurried = deadline < usual_time(w, r);
         g->offered = number;
         g->composing = g->waiting != SIM_NONE;
         flags |= g->composing ? UT_SUBMIT_REPLACE : 0;
@@ -218,7 +224,7 @@ static void call(sim_world *w, sim_rank *r)
     const sim_part_plan *p = sim_part_plan_of(w, r);
     sim_rng *rng = &w->rng_trainer;
     uint8_t style = w->calming ? SIM_EAGER : p->style[r->index];
-    ut_ns deadline = w->calming ? CALM_DEADLINE : p->deadline;
+    ut_ns deadline = usual_time(w, r);
     if (w->faults && !w->plan.faultless && sim_chance(rng, 60000)) {
         deadline = sim_octaves(rng, UT_US, p->deadline);
         w->cover[SIM_PART_short_deadline]++;

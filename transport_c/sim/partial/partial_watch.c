@@ -35,7 +35,7 @@ static uint32_t taken_gift(sim_world *w, sim_host *h, const ut_event *event, con
          (int)g->waiting, g->waiting == SIM_NONE ? UINT64_MAX : g->gift[g->waiting].call);
 }
 
-static void take(sim_world *w, sim_host *h, const ut_event *event, sim_part_op *op, sim_rank *r)
+static void take(sim_world *w, sim_host *h, const ut_event *event, sim_part_op *op, sim_rank *r, bool own)
 {
     sim_giver *g = r->giver;
     uint32_t number = taken_gift(w, h, event, r);
@@ -53,6 +53,7 @@ static void take(sim_world *w, sim_host *h, const ut_event *event, sim_part_op *
     op->gift[r->index] = number + 1;
     gift->takes++;
     gift->op = event->op_seq;
+    op->hurried = op->hurried || (own && gift->hurried); /* whoever joins an op takes its time from there */
     if (!gift->sticky) {
         gift->state = SIM_TAKEN;
         g->waiting = SIM_NONE;
@@ -204,7 +205,7 @@ static void started(sim_world *w, sim_host *h, const ut_event *event)
         else if (r->session == UINT32_MAX)
             FAIL("O13 slots", "with rank %u, which is not there", k);
         else
-            take(w, h, event, op, r);
+            take(w, h, event, op, r, own);
     }
     op->started[self] = w->now;
     op->life[self] = h->life;
