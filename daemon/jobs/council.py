@@ -182,13 +182,23 @@ class Council:
                 raise DeadlineExceeded(f"job {job.name!r}: the hosts in it did not take this one in")
 
     async def leave(self, job: Job, deadline: float) -> None:
-        """Returns when the others have agreed on a view without this host, or nobody else is there, or too late."""
+        """Returns when the others have agreed on a view without this host, or nobody is left who could, or too late."""
         room = self._rooms.get(job)
-        if room is None or room.epoch is None or len(room.epoch.members) < 2:
+        if room is None:
             return
         room.leaving = True
         self._turn(room)
-        await self._changes.until(lambda: job.over or job not in self._rooms or not room.seat.member, deadline)
+        await self._changes.until(
+            lambda: job.over or job not in self._rooms or not room.seat.member or self._nobody_stays(room), deadline
+        )
+
+    @staticmethod
+    def _nobody_stays(room: _Room) -> bool:
+        """Whether all other members leave, too, as at the end of a training, or are not seen."""
+        words, me = room.seat.words, room.seat.me
+        others = [m for m in room.epoch.members if m != me] if room.epoch is not None else []
+        seen = words[me].sees if me in words else frozenset()
+        return not any(m in seen and not (m in words and words[m].leaving) for m in others)
 
     def view(self, job: Job) -> View | None:
         """Who is in a job, as its trainers are to know it."""

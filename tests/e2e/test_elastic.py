@@ -68,6 +68,14 @@ def test_elastic__hosts_join_leave_and_die(daemons: Callable[[int], Hosts]) -> N
             job.close()
 
 
+def test_elastic__all_may_leave_at_once(four: Hosts) -> None:
+    """As at the end of a training: nobody is left who could decide a view, and nobody waits for one. The limit of the
+    test is far below what the drain allows."""
+    jobs = enter_all(dict(enumerate(four)), four[0], new_job_name(), least=4)
+    whole_soon(jobs)
+    assert everywhere(list(jobs.values()), lambda _, job: job.leave(drain="10min")) == [None] * 4
+
+
 @pytest.mark.check
 def test_elastic__too_few_are_insufficient_until_more_come(daemons: Callable[[int], Hosts]) -> None:
     """Below `least` a call ends by its deadline with the rank's own value; it is no exception."""
