@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from enum import StrEnum
@@ -21,6 +22,7 @@ from ultima.cli.common import print_json
 from ultima.cli.width import NO_LIMIT
 from ultima.v1 import installed
 
+ELASTIC_RANKS_LEAST, ELASTIC_RANKS_MOST = 3, 15  # of two, none that goes leaves a majority
 LOSS_MAX = 0.3  # beyond, paths count as broken, and there is nothing to show
 
 
@@ -100,6 +102,10 @@ def demo(
         ),
     ] = None,
     every: Annotated[int, typer.Option(min=1, max=1000, help="Steps between two rounds of DiLoCo, with --wan.")] = 20,
+    elastic: Annotated[
+        bool,
+        typer.Option("--elastic", help="Train twice: with hosts that stay, and with one that dies and one that comes."),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print only the result, as JSON with stable keys.")] = False,
 ) -> None:
     if why := installed.lacks("demo", "`ultima demo`"):
@@ -110,6 +116,12 @@ def demo(
     from ultima.demo.cluster import ChildFailed, Cluster
     from ultima.demo.data import load
 
+    if elastic:
+        others = {"--policy": None if policy is Policy.NONE else policy.value, "--coded": coded, "--wan": wan}
+        others |= {"--slow-rank": slow_rank, "--sparse": sparse, "--wire": wire, "--loss": loss, "--rate": rate}
+        others |= {"--backend": None if backend is Backend.ULTIMA else backend.value, "--seeds": seeds > 1 or None}
+        _demo_elastic(ranks, epochs, data.value, as_json, others)
+        return
     extra = _who_is_waited_for(backend, ranks, policy, coded, slow_rank)
     ways = [extra]
     if wan is not None and (sparse is not None or loss is not None or rate is not None):
@@ -173,6 +185,48 @@ def demo(
         report.print_summary(console, runs, wall_s)
     if not all(run.result["replicas_equal"] for run in runs) and not _has_gaps(runs):
         raise DemoFailed("the replicas differ although every op was complete: please report this")
+
+
+def _demo_elastic(ranks: int, epochs: int | None, images: str, as_json: bool, others: Mapping[str, object]) -> None:
+    """`--elastic`. Raises InvalidArgument or DemoFailed."""
+    from rich.console import Console
+
+    from ultima.demo import elastic_play, elastic_report
+    from ultima.demo.cluster import ChildFailed, Cluster
+    from ultima.demo.data import load
+    from ultima.demo.report import say
+
+    for option, value in others.items():
+        if value is not None:
+            raise InvalidArgument(option, value, "none with --elastic, which has --ranks, --epochs and --data")
+    if not ELASTIC_RANKS_LEAST <= ranks <= ELASTIC_RANKS_MOST:
+        allowed = f"{ELASTIC_RANKS_LEAST} to {ELASTIC_RANKS_MOST} with --elastic, which starts one host more"
+        raise InvalidArgument("--ranks", ranks, allowed)
+    try:
+        load(images)  # type: ignore[arg-type]
+    except (OSError, ValueError) as error:
+        raise DemoFailed(str(error)) from None
+    console = Console(stderr=as_json)
+    if not console.is_terminal:
+        console = Console(stderr=as_json, width=NO_LIMIT)
+    started = time.monotonic()
+    signal.signal(signal.SIGTERM, _end_in_order)
+    os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
+    with Cluster() as cluster:
+        try:
+            cluster.start_daemons(ranks + 1)
+            say(console, f"{ranks + 1} daemons on loopback, each with a socket of its own under {cluster.folder}")
+            arguments = ["--data", images, *([] if epochs is None else ["--epochs", str(epochs)])]
+            first, second = elastic_play.play(cluster, ranks, arguments, lambda text: say(console, text))
+        except ChildFailed as error:
+            raise DemoFailed(str(error)) from None
+    wall_s = time.monotonic() - started
+    if as_json:
+        print_json(elastic_report.to_json(first, second, wall_s))
+    else:
+        elastic_report.print_summary(console, first, second, wall_s)
+    if found := list(elastic_report.faults(first, second)):
+        raise DemoFailed("; ".join(found))
 
 
 def _who_is_waited_for(

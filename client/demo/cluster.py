@@ -62,6 +62,8 @@ class Cluster:
         self._daemons: list[Child] = []
         """And the relay, if there is one."""
         self._ranks: list[Child] = []
+        self._gone: list[Child] = []
+        """Killed, and nobody asks for them."""
 
     def __enter__(self) -> Cluster:
         return self
@@ -71,6 +73,7 @@ class Cluster:
     ) -> None:
         self.stop_ranks()
         _stop(self._daemons)
+        _stop(self._gone)  # for their pipes
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def start_daemons(self, count: int, relayed: bool = False) -> None:
@@ -165,6 +168,25 @@ class Cluster:
         for line in self._lines(self._ranks[0].process):
             on_line(line)
         self._ranks.clear()
+
+    def start_rank(self, index: int, module: str, arguments: list[str]) -> Child:
+        """A rank on the host |index| that reads what to do from its standard input and tells it on its output."""
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "ULTIMA_SOCKET": str(self.sockets[index])}
+        command = [sys.executable, "-m", module, *arguments]
+        self._ranks.append(self._start(f"rank {index}", command, environment, output=True, stdin=subprocess.PIPE))
+        return self._ranks[-1]
+
+    def kill_host(self, index: int, rank: Child) -> None:
+        """Kills a daemon and the rank on its host; neither has a moment to say anything, and neither is missed."""
+        for children, child in ((self._daemons, self._daemons[index]), (self._ranks, rank)):
+            child.process.kill()
+            child.process.wait()
+            self._gone.append(child)
+            children.remove(child)
+
+    def check(self) -> None:
+        """Raises ChildFailed if a process has ended that should not have."""
+        self._check()
 
     def stop_ranks(self) -> None:
         _stop(self._ranks)

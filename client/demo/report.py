@@ -163,7 +163,7 @@ def add_up(summaries: list[dict[str, Any]]) -> dict[str, Any]:
 
 def print_summary(console: Console, runs: list[Run], wall_s: float) -> None:
     """The end of the demo: accuracy and step time per seed, then what the receipts say."""
-    table = _table("Training")
+    table = new_table("Training")
     networks = any(run.network for run in runs)
     shares = not networks or len(ways_of(runs)) > 1
     optional = [*(["network"] if networks else []), *(["gradients"] if shares else [])]
@@ -209,7 +209,7 @@ def print_summary(console: Console, runs: list[Run], wall_s: float) -> None:
     summaries = receipts_of(runs)
     if summaries:
         total = add_up(summaries)
-        table = _table("Receipts of all ranks")
+        table = new_table("Receipts of all ranks")
         table.add_column("what")
         table.add_column("value", justify="right", no_wrap=True)
         for name in ("ops", "complete", "partial", "insufficient", "failed"):
@@ -237,7 +237,7 @@ def gradients_text(share: Way) -> str:
 
 def _ways_table(ways: dict[Way, list[Run]]) -> Table:
     """Accuracy, bytes and time beside each other, as means over the seeds."""
-    table = _table("How gradients were sent")
+    table = new_table("How gradients were sent")
     for name in ("gradients", "accuracy", "sent by a rank", "to dense", "step p50", "training"):
         table.add_column(name, justify="right", no_wrap=True)
     sent = {share: [run.result["ranks"][0]["sent_bytes"] for run in each] for share, each in ways.items()}
@@ -286,7 +286,7 @@ def _weather_of(network: dict[str, Any]) -> str:
 
 def _network_table(runs: list[Run]) -> Table:
     """The same training on each network, as means over the seeds; of op times the worst p99 of a rank."""
-    table = _table("The same training on two networks")
+    table = new_table("The same training on two networks")
     for name in ("network", "accuracy", "step p50", "op p99", "missing", "repaired"):
         table.add_column(name, justify="left" if name == "network" else "right", no_wrap=True)
     found: dict[tuple[float, float], list[Run]] = {}
@@ -330,7 +330,7 @@ def _rank_table(run: Run) -> Table:
     """Who was in the rounds, by the rank that saw the most of them."""
     ranks = run.result["ranks"]
     watcher = max(ranks, key=lambda each: int(each["averaged"]))
-    table = _table(f"Ranks in the rounds (policy {run.start['policy']}, seed {run.seed})")
+    table = new_table(f"Ranks in the rounds (policy {run.start['policy']}, seed {run.seed})")
     for name in ("rank", "own steps", "a second", "in rounds", "fresh", "stale"):
         table.add_column(name, justify="right", no_wrap=True)
     for rank, each in enumerate(ranks):
@@ -347,7 +347,7 @@ def _late_table(run: Run) -> Table:
     """Who was waited for in the steps, by the rank that was late least often itself."""
     ranks = run.result["ranks"]
     watcher = min(ranks, key=lambda each: int(each["over"]))
-    table = _table(f"Ranks that were waited for (coded, seed {run.seed})")
+    table = new_table(f"Ranks that were waited for (coded, seed {run.seed})")
     for name in ("rank", "steps", "computed to the end", "not waited for"):
         table.add_column(name, justify="right", no_wrap=True)
     for rank, each in enumerate(ranks):
@@ -375,7 +375,7 @@ def rates_text(run: Run) -> str:
     return f"{run.result['rounds']:,} rounds, {rate:.1f} a second; {met:.1f} s in meetings that average the models."
 
 
-def _table(title: str) -> Table:
+def new_table(title: str) -> Table:
     return Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
 
 
