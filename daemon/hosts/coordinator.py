@@ -36,6 +36,7 @@ from ultima.daemon.base.errors import (
 )
 from ultima.daemon.base.quota import Quota
 from ultima.daemon.base.waiting import Changes, numbers
+from ultima.daemon.hosts.former import Former
 from ultima.daemon.hosts.host import Membership, Place, State, fresh_number
 from ultima.daemon.hosts.lanes import lanes, portions
 from ultima.daemon.hosts.registration import (
@@ -82,10 +83,16 @@ class _Conflict:
 class Coordinator(Seating):
     """All jobs that form or run with this daemon as their meeting point."""
 
-    def __init__(self, on_change: Callable[[], None], watching: Callable[[], set[Place]] = lambda: set()) -> None:
+    def __init__(
+        self,
+        on_change: Callable[[], None],
+        watching: Callable[[], set[Place]] = lambda: set(),
+        former: Former | None = None,
+    ) -> None:
         """`on_change` is called when the set of hosts to be watched may have changed; `watching` are the places of the
-        daemons that watch this one."""
+        daemons that watch this one; `former` knows the jobs of a former life."""
         self._on_change, self._watching = on_change, watching
+        self._former = former or Former(None, 0.0)
         self._changes = Changes()
         self._forming: dict[Title, Forming] = {}
         self._records: dict[str, list[Record]] = {}
@@ -202,8 +209,11 @@ class Coordinator(Seating):
             world_size=told.world_size,
             bucket_bytes_max=told.bucket_bytes_max,
             hosts=list(told.hosts),
-            # Of host 0 nobody knows better than this daemon: it is in no life that was before.
-            states=[State.UP if i and state is State.UP else State.ABSENT for i, state in enumerate(told.states)],
+            # Of its own host nobody knows better than this daemon: it is in no life that was before.
+            states=[
+                State.UP if state is State.UP and (i or told.elastic) and not host.vacant else State.ABSENT
+                for i, (host, state) in enumerate(zip(told.hosts, told.states, strict=True))
+            ],
             confirmed=True,
             next_op_seq=told.next_op_seq,
             options=told.options,
@@ -212,6 +222,7 @@ class Coordinator(Seating):
             restored_by=account,
             uid=voucher.uid,
             vouched=voucher.vouched,
+            elastic=told.elastic,
         )
         self._records.setdefault(job, []).append(record)
         asyncio.get_running_loop().call_later(SILENT_SECONDS, self._look_at_restored, job, record)
@@ -251,7 +262,7 @@ class Coordinator(Seating):
 
     def _look_at_restored(self, job: str, record: Record) -> None:
         """Its hosts that are up watch the daemon of host 0, this one, by now."""
-        here = {record.hosts[0].place, *self._watching()}
+        here = {*self._watching(), *([] if record.elastic else [record.hosts[0].place])}
         for host in record.hosts:
             if host.place not in here:
                 record.states[host.index] = State.ABSENT
@@ -265,6 +276,7 @@ class Coordinator(Seating):
         self._end_if_over(new.job, record)
 
     def _changed(self) -> None:
+        self._former.keep({job for job, record in self._all() if record.elastic})
         self._changes.notify()
         self._on_change()
 

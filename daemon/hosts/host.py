@@ -143,6 +143,8 @@ class Membership:
     """Into which a large op is split: 1, or as many as there are lanes."""
     elastic: Elastic | None = None
     """Hosts come and go: `hosts` has a host for each seat."""
+    meet: frozenset[Place] = frozenset()
+    """Other daemons at which they meet. A host that is in tells them how it is, and of the job if they forgot it."""
 
     def to_proto(self) -> peer_pb2.RegisterResponse:
         """As the answer to a registration."""

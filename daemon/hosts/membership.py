@@ -125,9 +125,7 @@ def membership(
     generation = whole("generation", message.generation, 1, INT64_MAX)
     options = from_proto(message.options)
     check_job(options, world_size)
-    rules = None
-    if isinstance(message, peer_pb2.RegisterResponse):
-        rules = elastic(message.least, message.split_waits, world_size, options)
+    rules = elastic(message.least, message.split_waits, world_size, options)
     members = hosts(message.hosts, world_size, address, rules is not None)
     there = [len(one.ports) for one in members if not one.vacant]
     lanes = whole("lanes", message.lanes, 1, 1 if options.partial else min(there, default=1))

@@ -23,6 +23,7 @@ import math
 import random
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import grpc
@@ -361,7 +362,7 @@ class Peers(Watching):
         told = _checked(place, answer, request.world_size, address)
         if any(bool(host.node) is not (self._trust is not None) for host in told.hosts if not host.vacant):
             raise FailedPrecondition(f"rendezvous {place}: its answer is not valid: hosts: node: one for each, or none")
-        return told
+        return replace(told, meet=frozenset([place._replace(address=address)])) if told.elastic else told
 
     def _later(self, work: Coroutine[object, object, None], name: str) -> None:
         task = spawn(work, name)

@@ -15,6 +15,7 @@ from functools import partial
 from ultima.daemon.base.errors import DeadlineExceeded, FailedPrecondition
 from ultima.daemon.base.quota import Quota
 from ultima.daemon.base.waiting import Changes
+from ultima.daemon.hosts.former import Former
 from ultima.daemon.hosts.host import Membership
 from ultima.daemon.hosts.registration import Forming, Record, Registration, Title, disagreement
 from ultima.daemon.hosts.seats import SETTLE_SECONDS, check_newcomer, free_seat, take_seat
@@ -26,10 +27,14 @@ class Seating:
     """See the module; the rest is in `Coordinator`."""
 
     _changes: Changes
+    _former: Former
     _forming: dict[Title, Forming]
     _quota_forming: Quota
 
     def _admit(self, new: Registration, forming: Forming) -> None:
+        raise NotImplementedError
+
+    def _formed(self, new: Registration) -> bool:
         raise NotImplementedError
 
     def _decided(self, new: Registration, forming: Forming) -> bool:
@@ -59,6 +64,9 @@ class Seating:
 
     async def _wait_for_seats(self, new: Registration, deadline: float) -> None:
         """Returns when the job has a record. Who differs from those that wait is refused alone."""
+        until = self._former.told_until(new.job, asyncio.get_running_loop().time())
+        if until is not None and await self._changes.until(partial(self._formed, new), min(deadline, until)):
+            return
         forming, clock = self._forming_of(new), asyncio.get_running_loop().time
         if conflict := disagreement(new, forming.waiting):
             raise FailedPrecondition(conflict)

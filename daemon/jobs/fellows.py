@@ -182,7 +182,8 @@ class Fellows:
     def restore(self, request: peer_pb2.RestoreRequest, told: Membership, source: str, node: str) -> None:
         """A host of a job, at `source`, tells what this daemon knew of it in a former life. Raises Refused."""
         here, first = Place(self._address, self._grpc_port, self._node), told.hosts[0]
-        if (first.grpc_port, first.node) != here[1:] or self._address not in ("", first.address):
+        is_here = (first.grpc_port, first.node) == here[1:] and self._address in ("", first.address)
+        if not is_here and told.elastic is None:  # hosts that come and go may meet at any daemon
             raise FailedPrecondition(f"hosts[0] = {first.place}: allowed: this daemon, {here}")
         name, proof, own = request.job, types_pb2.JobProof.FromString(request.proof.SerializeToString()), self._node
 
@@ -262,9 +263,9 @@ class Fellows:
         the first watch stood, which nobody noticed then."""
         for job in list(self._jobs.values()):
             hosts = job.hosts()
-            if not job.ready or job.membership is None or self._peers is None or job.elastic:
+            if not job.ready or job.membership is None or self._peers is None:
                 continue
-            if hosts[0][0].place == place:
+            if place in (job.meet() if job.elastic else (hosts[0][0].place,)):
                 request = peer_pb2.RestoreRequest(
                     job=job.name,
                     world_size=job.membership.world_size,
@@ -276,6 +277,8 @@ class Fellows:
                     lanes=job.membership.lanes,
                     portions=job.membership.portions,
                     uid=job.uid,
+                    least=job.elastic.least if job.elastic else 0,
+                    split_waits=bool(job.elastic and job.elastic.split_waits),
                 )
                 if job.secret:
                     proved = (job.name, job.generation, self._node, place.node)
@@ -340,6 +343,7 @@ class Fellows:
                 own.add(job.own.place)
                 places |= {link.host.place for link in job.links.values() if not link.host.vacant}
                 answered |= {link.host.place for link in job.links.values() if link.up()}
+                places |= job.meet()
         places = {place for place in places if place.node not in self._withdrawn}
         self._peers.watch(set() if self._closing else places - own, answered)
 

@@ -322,6 +322,14 @@ class Job:
         """
         return min(self.live(), key=lambda host: host.ranks, default=None)
 
+    def tells(self, place: Place) -> bool:
+        """Whether the daemon at that place is to know how this host is."""
+        return place in self.meet() or self.sees(place)
+
+    def meet(self) -> frozenset[Place]:
+        """Where its hosts meet, if they come and go, and if that is not this daemon."""
+        return self.membership.meet if self.membership is not None else frozenset()
+
     def sees(self, place: Place) -> bool:
         """Whether the daemon at that place has a host in this job."""
         return any(host.place == place for host, _ in self.hosts() if host is not self.own)

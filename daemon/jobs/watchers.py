@@ -71,7 +71,7 @@ class Watchers:
         """Something changed in `job`."""
         news = job.news()
         for watcher in self._watchers:
-            if job.sees(watcher.place):
+            if job.tells(watcher.place):
                 watcher.put(news)
 
     def tell_word(self, job: Job) -> None:
@@ -115,7 +115,7 @@ class Watchers:
             try:
                 yield peer_pb2.WatchResponse()
                 for job in self._jobs():
-                    if job.ready and (job.sessions or not job.joining) and job.sees(watcher.place):
+                    if job.ready and (job.sessions or not job.joining) and job.tells(watcher.place):
                         yield job.news()
                     if job.word is not None and job.sees(watcher.place):
                         yield job.epoch_news()

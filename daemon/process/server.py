@@ -26,9 +26,11 @@ from ultima.daemon.engine.engine import Engine, EngineConfig
 from ultima.daemon.engine.host_engine import HostEngine
 from ultima.daemon.hosts.coordinator import Coordinator
 from ultima.daemon.hosts.distance import RoundTrip, exchange
+from ultima.daemon.hosts.former import NAME as MEETING_FILE
+from ultima.daemon.hosts.former import Former
 from ultima.daemon.hosts.host import fresh_number, target
-from ultima.daemon.hosts.peers import OPTIONS, Peers
-from ultima.daemon.hosts.watching import Told
+from ultima.daemon.hosts.peers import OPTIONS, RESTORE_SECONDS, Peers
+from ultima.daemon.hosts.watching import RETRY_SECONDS_MAX, Told
 from ultima.daemon.jobs.hearing import Hearing
 from ultima.daemon.jobs.job import Job
 from ultima.daemon.jobs.relay_desk import RelayDesk
@@ -169,7 +171,10 @@ class Daemon:
     async def _serve(self) -> None:
         config = self.config
         budget = Budget(config.limits)
-        self._coordinator = Coordinator(lambda: self.jobs.fellows.watch(), lambda: self._watchers.places())
+        # A host looks for it again after so long at most, and has so long to tell it.
+        told = asyncio.get_running_loop().time() + RETRY_SECONDS_MAX + RESTORE_SECONDS
+        former = Former(config.runtime_dir / MEETING_FILE, told)
+        self._coordinator = Coordinator(lambda: self.jobs.fellows.watch(), lambda: self._watchers.places(), former)
         self._watchers = Watchers(
             lambda: self.jobs.all(),
             on_come=lambda: self.jobs.fellows.watch(),

@@ -173,6 +173,8 @@ class RestoreRequest(google.protobuf.message.Message):
     PROOF_FIELD_NUMBER: builtins.int
     UID_FIELD_NUMBER: builtins.int
     PORTIONS_FIELD_NUMBER: builtins.int
+    LEAST_FIELD_NUMBER: builtins.int
+    SPLIT_WAITS_FIELD_NUMBER: builtins.int
     job: builtins.str
     world_size: builtins.int
     generation: builtins.int
@@ -182,6 +184,9 @@ class RestoreRequest(google.protobuf.message.Message):
     lanes: builtins.int
     uid: builtins.int
     portions: builtins.int
+    least: builtins.int
+    """As in RegisterResponse."""
+    split_waits: builtins.bool
     @property
     def hosts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[ultima.v1.types_pb2.Host]:
         """All hosts, in order of their index, with the state in which the caller sees each."""
@@ -206,10 +211,12 @@ class RestoreRequest(google.protobuf.message.Message):
         proof: ultima.v1.types_pb2.JobProof | None = ...,
         uid: builtins.int = ...,
         portions: builtins.int = ...,
+        least: builtins.int = ...,
+        split_waits: builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["options", b"options", "proof", b"proof"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["bucket_bytes_max", b"bucket_bytes_max", "generation", b"generation", "hosts", b"hosts", "job", b"job", "lanes", b"lanes", "next_op_seq", b"next_op_seq", "options", b"options", "portions", b"portions", "proof", b"proof", "uid", b"uid", "world_size", b"world_size"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["bucket_bytes_max", b"bucket_bytes_max", "generation", b"generation", "hosts", b"hosts", "job", b"job", "lanes", b"lanes", "least", b"least", "next_op_seq", b"next_op_seq", "options", b"options", "portions", b"portions", "proof", b"proof", "split_waits", b"split_waits", "uid", b"uid", "world_size", b"world_size"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___RestoreRequest: typing_extensions.TypeAlias = RestoreRequest

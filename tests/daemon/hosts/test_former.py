@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A daemon where elastic jobs meet, after it was started anew: it is told of them before newcomers begin others."""
+
+import asyncio
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.daemon.hosts.test_coordinator import registration, soon
+from ultima.daemon.base.errors import PermissionDenied
+from ultima.daemon.hosts.coordinator import Coordinator
+from ultima.daemon.hosts.former import NAME, Former
+from ultima.daemon.hosts.host import Elastic, Membership, State
+from ultima.daemon.hosts.seats import seated
+
+RULES = Elastic(1)
+
+
+def coordinator(path: Path | None, seconds: float) -> Coordinator:
+    return Coordinator(lambda: None, former=Former(path, soon(seconds)))
+
+
+def told(*states: State) -> Membership:
+    """A job of two hosts and a free seat, as a host of it tells of it."""
+    hosts = seated([registration(rank, 3, elastic=RULES) for rank in (0, 1)], 3)
+    return Membership(77, 3, 1, tuple(hosts), states, 41, True, elastic=RULES)
+
+
+def test_former__keeps_names_and_reads_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / NAME
+    Former(path, 0.0).keep({"b", "a"})
+    assert json.loads(path.read_text()) == ["a", "b"]
+    again = Former(path, 5.0)
+    assert [again.told_until(job, 4.0) for job in ("a", "b", "c")] == [5.0, 5.0, None]
+    assert again.told_until("a", 5.0) is None, "it is over"
+    again.keep(())
+    assert json.loads(path.read_text()) == []
+    for text in ("", "{", "7", "[7, null]", '{"a": 1}', "\0"):
+        path.write_text(text)
+        assert Former(path, 5.0).told_until("a", 4.0) is None
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_text('["a"]')
+    path.unlink()
+    path.symlink_to(elsewhere)
+    assert Former(path, 5.0).told_until("a", 4.0) is None, "a link is none of ours"
+    Former(tmp_path / "no folder" / NAME, 5.0).keep({"a"})
+
+
+async def test_register__waits_to_be_told_of_a_job_that_met_here_before(tmp_path: Path) -> None:
+    path = tmp_path / NAME
+    first = coordinator(path, 0.0)
+    await asyncio.gather(*(first.register(registration(rank, 2, elastic=RULES), soon()) for rank in (0, 1)))
+    assert json.loads(path.read_text()) == ["job"]
+    second = coordinator(path, 60.0)
+    newcomer = asyncio.ensure_future(second.register(registration(2, 3, elastic=RULES), soon(60.0)))
+    await asyncio.sleep(0.05)
+    assert not newcomer.done() and second.record("job") is None
+    second.restore("job", told(State.UP, State.UP, State.ABSENT), "10.0.0.1")
+    got = await asyncio.wait_for(newcomer, 10)
+    assert (got.generation, got.under_way, got.elastic) == (77, True, RULES)
+    assert [host.index for host in got.hosts if host.place == registration(2, 3).host.place] == [2], "the free seat"
+
+
+async def test_register__begins_anew_when_nobody_tells(tmp_path: Path) -> None:
+    path = tmp_path / NAME
+    path.write_text('["job"]')
+    got = await coordinator(path, 0.05).register(registration(0, 1, elastic=RULES), soon())
+    assert not got.under_way and got.generation != 77
+
+
+async def test_restore__a_seat_whose_host_is_gone_is_free(tmp_path: Path) -> None:
+    here = coordinator(None, 0.0)
+    here.restore("job", told(State.UP, State.ABSENT, State.ABSENT), "10.0.0.1")
+    for host, seat in ((5, 1), (6, 2)):
+        new = registration(0, 3, host=host, elastic=RULES)
+        got = await here.register(new, soon())
+        assert [each.index for each in got.hosts if each.place == new.host.place] == [seat]
+    record = here.record("job")
+    assert record is not None and record.states[0] is State.UP
+
+
+async def test_restore__only_a_host_of_the_job_tells_of_it() -> None:
+    with pytest.raises(PermissionDenied, match="which tells of job 'job'"):
+        coordinator(None, 0.0).restore("job", told(State.UP, State.UP, State.ABSENT), "10.9.9.9")
+
+
+async def test_restore__of_a_fixed_job_host_0_is_the_daemon_itself() -> None:
+    here, fixed = coordinator(None, 0.0), replace(told(State.UP, State.UP, State.UP), elastic=None)
+    here.restore("job", fixed, "10.0.0.1")
+    assert here.record("job").states[0] is State.ABSENT
