@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 import pytest
@@ -124,6 +125,18 @@ async def test_a_host_that_dies__leaves_the_owners_of_all_lanes_on_all_hosts(hou
         hold_from, until = engine(daemon).jobs[0].holds[0]
         assert hold_from >= 10
         assert until - engine(daemon).now() < 2e9
+
+
+@pytest.mark.parametrize("stays", [0, 1])
+async def test_leave__waits_for_those_who_stay_to_agree_and_for_nobody_where_all_leave(
+    three: list[Daemon], stays: int
+) -> None:
+    """Fails by its time limit if hosts that leave at once wait for each other."""
+    until = asyncio.get_running_loop().time() + 600
+    left = three[stays:]
+    await asyncio.gather(*(each.jobs.fellows.council.leave(each.jobs.all()[0], until) for each in left))
+    if stays:
+        assert [epoch.members for epoch in epochs(three[0])][-1:] == [0b001], "both were agreed on"
 
 
 async def test_a_host_that_comes_back__is_a_member_and_an_owner_once_it_has_opened_an_op(
