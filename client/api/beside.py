@@ -32,6 +32,8 @@ def settings_beside(
 ) -> Settings:
     """Settings of the job of `Job.beside`, from those of the job that runs and its hosts. Raises InvalidArgument."""
     members = range(settings.world_size) if ranks is None else ranks
+    if settings.least and ranks is not None:
+        raise InvalidArgument("ranks", list(ranks), "None where hosts come and go: each host that calls comes")
     known = set(range(settings.world_size))
     if settings.rank not in members or not set(members) <= known or list(members) != sorted(set(members)):
         allowed = f"ranks of 0 to {settings.world_size - 1}, ascending, {settings.rank} among them"
@@ -39,16 +41,21 @@ def settings_beside(
     name = f"{settings.job}/{suffix}"
     if len(name) > JOB_NAME_MAX:
         raise InvalidArgument("job", name, f"a name that leaves room for {suffix!r} in {JOB_NAME_MAX} characters")
+    made = replace(
+        settings,
+        job=name,
+        arena_bytes=max(settings.arena_bytes, arena_bytes + ARENA_SPARE_BYTES),
+        bucket_bytes_max=bucket_bytes,
+        options={**settings.options, **resolve(options, os.environ)},
+    )
+    if settings.least:  # hosts meet where they did, and get seats there
+        return made
     host_of = {rank: host for host in hosts for rank in host.ranks}
     places = tuple(join_address(host_of[rank].address, host_of[rank].port) for rank in members)
     return replace(
-        settings,
-        job=name,
+        made,
         rank=list(members).index(settings.rank),
         world_size=len(members),
         rendezvous="",
         rank_addresses=places if len(hosts) > 1 else (),  # a daemon that serves its host alone has no place
-        arena_bytes=max(settings.arena_bytes, arena_bytes + ARENA_SPARE_BYTES),
-        bucket_bytes_max=bucket_bytes,
-        options={**settings.options, **resolve(options, os.environ)},
     )

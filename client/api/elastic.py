@@ -48,6 +48,11 @@ class Views:
         """Number of ranks in the newest view."""
         return self._look().world_size
 
+    @property
+    def seats(self) -> int:
+        """Of the job, as it was opened (`most`): ranks are below it."""
+        return self._connection.settings.world_size
+
     def changes(self, timeout: Duration | None = None) -> Iterator[Change]:
         """One view after another, from now on.
 

@@ -290,8 +290,8 @@ class Job(EveryJob, Collectives, SparseReduce):
         job they are numbered from 0. arena_bytes: shared memory that is needed; never less than this job has.
         bucket_bytes: of the largest array, if it is known; the job's memory is counted by it.
 
-        All of `ranks` must call, with the same arguments. Raises as `connect`, and InvalidArgument for other ranks or a
-        name that grows too long.
+        All of `ranks` must call, with the same arguments. Where hosts come and go they do so there, too, with seats of
+        their own; `ranks` is None. Raises as `connect`, and InvalidArgument for other ranks or a name that is too long.
         """
         settings, hosts = self._connection.settings, self.hosts
         made = settings_beside(
@@ -435,7 +435,6 @@ class CodedJob(Job):
 @_without(
     "partial",
     "coded",
-    "beside",
     "sync_model",
     *(name for call in _CALLS for name in (call, f"{call}_async")),
     instead="a job whose hosts come and go has only allreduce",

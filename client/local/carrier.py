@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ultima.api.handle import Handle
-from ultima.api.job import Job
+from ultima.api.job import ElasticJob, Job
 from ultima.base.durations import Duration
 from ultima.base.errors import (
     DaemonLost,
@@ -66,8 +66,9 @@ class Carrier:
             if self.residuals is not None and self._fed:
                 self._left[:] = self.residuals[fragment] if gives else 0
                 quant["feedback"] = self._left
+        agree = not isinstance(self._job, ElasticJob)  # there company.py looks whether a result is whole
         return self._job.allreduce_async(
-            self.vector, "sum", agree=True, mode="bounded", deadline=self._deadline, **quant
+            self.vector, "sum", agree=agree, mode="bounded", deadline=self._deadline, **quant
         )
 
     def taken(self, fragment: int) -> None:

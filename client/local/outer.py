@@ -20,15 +20,15 @@ from typing import Any
 import numpy as np
 
 from ultima.api.handle import Handle
-from ultima.api.job import Job
+from ultima.api.job import ElasticJob, Job
 from ultima.base.buffers import AnyArray
 from ultima.base.durations import Duration
 from ultima.base.errors import Desync, UltimaError
-from ultima.base.receipt import Receipt, Status
+from ultima.base.receipt import Receipt
 from ultima.base.warning import warn
 from ultima.local.account import OuterSummary, Round, round_of
-from ultima.local.beginning import adopt_first, agree_on_layout
 from ultima.local.carrier import ABSENT
+from ultima.local.company import company_of
 from ultima.local.largest import carrier_of
 from ultima.local.marks import sized
 from ultima.local.moves import Moves
@@ -42,6 +42,7 @@ from ultima.local.settings import (
     check_sparse,
     check_words,
     quorum_of,
+    seats_of,
     weight_of,
 )
 from ultima.local.state import STATE_VERSION, check_state, digest_of
@@ -77,7 +78,7 @@ class Outer:
     wire: "float32", or in few bits: "int16", "int8", "int4". feedback: whether what rounding took is sent with the next
     round; None for int4 alone. sparse: the share of the elements that a rank gives, the largest of each 4,096, above 0
     to 1 (SparseLoCo: 1/64); then `feedback` is how much of the others it keeps for the next round, 0.95 for None.
-    quorum: ranks that a round needs, a number or "majority" or "all".
+    quorum: ranks that a round needs, a number or "majority" or "all". In an elastic job those of the view are meant.
     grace: how long a round waits for the other ranks once `quorum` of them have given: a duration, or "auto" for a
     quarter of the time between rounds. A rank gives at its next step then, with what it did so far. If that comes too
     late, a thread takes part in the round for it, without anything of it. None: rounds wait until their deadline.
@@ -85,8 +86,9 @@ class Outer:
     nonfinite: what to do where the parameters are not finite: "reset" them to the outer model, or "raise".
     deadline: of a round, as for `Job.allreduce`. `layout` says where each array is in the flat outer model.
 
-    Raises InvalidArgument, also where ranks differ in their tensors or settings; Unsupported for an elastic job; and
-    what `Job.beside` raises.
+    In an elastic job this returns on a newcomer when it has the state of the others and is in a round with them, for
+    which it waits up to 10 min. Raises InvalidArgument, also where ranks differ in their tensors or settings;
+    Unsupported for what is not in an elastic job; and what `Job.beside` and `ElasticJob.sync_state` raise.
     """
 
     def __init__(
@@ -108,32 +110,33 @@ class Outer:
         nonfinite: str = "reset",
         deadline: Duration | None = None,
     ) -> None:
-        check_job(job)
+        check_job(job, wire, sparse, grace)
         check_schedule(every, fragments, delay, alpha)
         check_words(wire, weight, nonfinite)
         check_sparse(sparse, wire, feedback)
-        grace_s, needed = check_grace(grace), quorum_of(quorum, job.world_size)
+        grace_s, seats, needed = check_grace(grace), seats_of(job), quorum_of(quorum, seats_of(job))
         self._rule = outer or Nesterov()
         wire = "topk" if sparse is not None else wire
         self.every, self.delay, self.alpha, self.wire = every, delay, alpha, wire
         self._values: Values = Arrays(arrays) if isinstance(arrays, Mapping) else arrays
         self._weight, self._nonfinite = weight, nonfinite
-        settings = {"every": every, "outer": self._rule.as_dict(), "wire": wire, "quorum": needed, "grace": grace_s,
+        settings = {"every": every, "outer": self._rule.as_dict(), "wire": wire, "grace": grace_s,
+                    "quorum": quorum if isinstance(job, ElasticJob) else needed,
                     "weight": weight if isinstance(weight, str) else "a number"}  # fmt: skip
         settings |= {} if sparse is None else {"sparse": sparse}
         self.layout = Layout(self._values.entries, fragments, settings)
-        self._vectors = Vector(int(self.layout.longest), job.world_size, wire)
+        self._vectors = Vector(int(self.layout.longest), seats, wire)
         nbytes = 4 * self._vectors.count
         number = _opened[job] = _opened.get(job, -1) + 1
         name = f"outer{number}" if number else "outer"
         self.job = job.beside(name, Options(), arena_bytes=_ARENA_VECTORS * nbytes, bucket_bytes=nbytes)
-        self._turns = Turns(job.rank, job.world_size, fragments, PASSES[wire], needed)
+        self._turns = Turns(self.job.rank, seats, fragments, PASSES[wire], needed)
         self._theta = np.empty(self.layout.count, np.float32)
         self._momentum = np.zeros(self.layout.count, np.float32)
         self._values.read(0, self._theta)
+        self._company = company_of(self.job, self.layout, self._vectors.ranges, quorum, deadline)
         try:
-            agree_on_layout(self.job, self.layout)
-            adopt_first(self.job, self._theta)
+            enters = self._company.begin(self._turns, self._theta, self._momentum)
             self._window = Window.of(self.job, "bell", grace_s)
         except BaseException:
             self.job.close()
@@ -160,6 +163,9 @@ class Outer:
         """Is called with each; with `grace` by another thread, too."""
         if self._window is not None:
             self._window.watch(self._tend)
+        if enters:  # the others are about to call a round, and count on this rank
+            self._send()
+            Outer.finish(self)
 
     # What a training program calls
 
@@ -213,7 +219,7 @@ class Outer:
         if self._window is not None:
             self._window.close()
         self._handle = None
-        self.job.close()
+        self._company.leave()
 
     def __enter__(self) -> Outer:
         return self
@@ -262,7 +268,7 @@ class Outer:
         self._theta[:], self._momentum[:] = state["theta"], state["momentum"]
         turns = self._turns
         self._turns = Turns(turns.rank, turns.ranks, turns.fragments, turns.passes, turns.quorum,
-                            int(state["turn"]), int(state["fragment"]))  # fmt: skip
+                            int(state["turn"]), int(state["fragment"]), turns.who, turns.members)  # fmt: skip
         for mine, saved in zip(self._carrier.residuals or (), state["residuals"] or (), strict=False):
             if mine.shape == np.shape(saved):
                 mine[:] = saved
@@ -333,8 +339,8 @@ class Outer:
             return
         finally:
             self._summary.waited_s += time.monotonic() - began
-        if receipt.status is Status.INSUFFICIENT and self.job.world_size > 1:
-            self._fail("nothing of any other rank came", receipt)
+        if lacks := self._company.lacks(self._turns, receipt):
+            self._fail(lacks, receipt)
         else:
             self._ended(receipt)
 
@@ -343,6 +349,7 @@ class Outer:
     def _send(self, stands_in: bool = False, calls: bool = True) -> None:
         """stands_in: for a trainer that is late, of which nothing is given. calls: the others are told."""
         turns, vectors = self._turns, self._vectors
+        self._summary.learned += self._company.catch_up(turns, self._theta, self._momentum, self._moves)
         self._carrier.prepare()
         self._sent, data = None, None
         if not turns.listens and (turns.mend or not stands_in):
@@ -352,16 +359,16 @@ class Outer:
         head = turns.head(weight, data is not None and (not turns.mend or turns.root), digest, self.layout.hash)
         vector = self._carrier.vector
         if self.wire not in FEW_BITS:
-            vectors.clear(vector, self.job.rank, head)
+            vectors.clear(vector, turns.rank, head)
             marks = None
         else:
             part = slice(*self.layout.bounds(turns.fragment))
             told = self._theta[part], self._momentum[part], self._rule.momentum
             data, marks, size = sized(vectors, self.wire, *told, turns, data if head.gave else None, self._sent, weight)
-            vectors.clear(vector, self.job.rank, head, size)
+            vectors.clear(vector, turns.rank, head, size)
         if data is not None and head.gave:
             given = data if turns.mend else self._carrier.weighted(turns.fragment, data, np.float32(weight))
-            vectors.give(vector, self.job.rank, given, marks)
+            vectors.give(vector, turns.rank, given, marks)
         self._called = time.monotonic()
         try:
             self._handle = self._carrier.start(turns.fragment, not turns.mend and head.gave)
@@ -429,7 +436,7 @@ class Outer:
         if verdict.differ:
             self._summary.differed += 1
             warn(f"the outer models differ in fragment {fragment}: ranks {list(verdict.differ)} take that of the rest")
-        mine = holds[:, self.job.rank] if self._sent is not None else np.zeros(len(holds), np.bool_)
+        mine = holds[:, turns.rank] if self._sent is not None else np.zeros(len(holds), np.bool_)
         stepped = verdict.kind == ROUND and not turns.listens
         if gave:
             self._carrier.settle(fragment, mine if stepped else np.zeros(len(holds), np.bool_))
@@ -439,7 +446,7 @@ class Outer:
             self._take_piece(verdict)
         digest = self._digest(fragment) if stepped else 0
         told = round_of(verdict, number, fragment, stepped, heads, holds, touched, mine, digest, receipt)
-        self._summary.add(told, self.job.rank)
+        self._summary.add(told, turns.rank)
         self._void_row = self._void_row + 1 if told.outcome == "void" else 0
         if self._void_row == EMPTY_IN_A_ROW:
             warn(f"{EMPTY_IN_A_ROW} rounds in a row moved nothing: {told.why}")

@@ -26,15 +26,19 @@ def check_schedule(every: int, fragments: int, delay: int, alpha: float) -> None
     check_number(alpha, "alpha", 0.0, 1.0)
 
 
-def check_job(job: Job) -> None:
-    """Raises Unsupported for a job in which rounds cannot be."""
-    if isinstance(job, ElasticJob):
-        raise Unsupported(
-            "Outer",
-            "it needs a job of a fixed number of ranks, and this one is elastic: a round is an op with agree=True, "
-            "divided by the weight of all members, and a job whose hosts come and go has neither. Open the job without "
-            "world='elastic'; hosts of it may die and come back",
-        )
+def check_job(job: Job, wire: str, sparse: float | None, grace: Duration | None) -> None:
+    """Raises Unsupported for what rounds cannot have where hosts come and go."""
+    if not isinstance(job, ElasticJob):
+        return
+    for field, given, allowed in (("wire", wire, "float32"), ("sparse", sparse, None), ("grace", grace, None)):
+        if given != allowed:
+            told = f"{field} is {given!r}, and in an elastic job it can be {allowed!r} alone; open the job without "
+            raise Unsupported("Outer", told + "world='elastic' for it: hosts of such a job may die and come back")
+
+
+def seats_of(job: Job) -> int:
+    """How many ranks it can have."""
+    return job.seats if isinstance(job, ElasticJob) else job.world_size
 
 
 def check_words(wire: str, weight: float | str, nonfinite: str) -> None:

@@ -8,12 +8,16 @@ state, piece by piece, in ops of the same form as rounds.
 
 A result in which ranks of different turns gave, or one of which no head came, is *void*: nobody steps. What was given
 stays where it was, in the ranks' own parameters.
+
+Where hosts come and go (company.py) ranks are seats: some are free, `members` are those of a result. There the state is
+not passed on in ops: `mend` stays 0, and who listens takes it from the daemons of the others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -70,6 +74,10 @@ class Turns:
     """How many results it has had, and 1; 0 if its state is known to be wrong."""
     fragment: int = 0
     """Of the next round."""
+    who: int = 0
+    """See `Head`."""
+    members: tuple[int, ...] | None = None
+    """Where hosts come and go: the ranks that the newest result was to have. None: all, and always."""
     mend: int = 0
     """The piece that the next op passes on, from 1; 0 for a round."""
     listens: bool = False
@@ -79,6 +87,8 @@ class Turns:
     """Of a rank that is behind: all that it gave for the op without a result is in the others' sum, as they say."""
     _taken: list[int] = field(default_factory=list)
     """By rank, the turn of the last round in which all was that it gave; 0 for none."""
+    _who: list[int] = field(default_factory=list)
+    """By rank, who gave that."""
     _behind: tuple[int, ...] = ()
     """The ranks that listened in the last result."""
     _failed: int = 0
@@ -91,7 +101,7 @@ class Turns:
     def __post_init__(self) -> None:
         self.weights = self.weights or [float("nan")] * self.ranks
         self._roots = list(range(self.ranks))
-        self._taken = [0] * self.ranks
+        self._taken, self._who = [0] * self.ranks, [0] * self.ranks
 
     @property
     def pieces(self) -> int:
@@ -118,7 +128,7 @@ class Turns:
         if self.mend and self._behind:  # in the place of a digest: of one that is behind, when it was in a round
             rank = self._behind[self.mend % len(self._behind)]
             digest = rank << _TURN_BITS | self._taken[rank] & _TURN_MASK
-        return Head(self.listens, gave, self.mend, self.fragment, self.turn, weight, digest, layout)
+        return Head(self.listens, gave, self.mend, self.fragment, self.turn, weight, digest, layout, self.who)
 
     def failed(self) -> None:
         """This rank has no result of an op, and others may have one."""
@@ -131,6 +141,7 @@ class Turns:
 
         touched, whole: by rank, whether some of its data is in the sum, and whether all of it is.
         """
+        heads = {rank: head for rank, head in heads.items() if rank in self._seats()}
         if not heads:
             return Verdict(VOID, "no rank is in it with its head")
         top = max(head.turn for head in heads.values() if not head.listens or self._all_listen(heads))
@@ -141,24 +152,27 @@ class Turns:
         here = [rank for rank, head in sorted(heads.items()) if head.turn == top and not head.listens]
         astray = [rank for rank in range(self.ranks) if touched[rank] and rank not in here]
         behind = any(head.turn < top for head in heads.values())
-        for rank, head in heads.items():
-            self.weights[rank] = head.weight
+        for rank in range(self.ranks):
+            if rank in heads:
+                self.weights[rank] = heads[rank].weight
+            elif rank not in self._seats():
+                self.weights[rank] = float("nan")
         self._behind = tuple(rank for rank, head in sorted(heads.items()) if head.listens or head.turn < top)
         if self.mend:
             verdict = self._mended(heads, astray, touched, whole)
         else:
             verdict = self._round(heads, here, astray, touched)
             if verdict.kind == ROUND:
-                for rank in here:
-                    self._taken[rank] = top if whole[rank] else self._taken[rank]
+                for rank in filter(whole.__getitem__, here):
+                    self._taken[rank], self._who[rank] = top, heads[rank].who
                 self.fragment = (self.fragment + 1) % self.fragments
-            if behind or verdict.differ:
+            if (behind or verdict.differ) and self.members is None:
                 self.mend = 1
         self._voids = self._voids + 1 if verdict.kind == VOID else 0
         there = here or [rank for rank, head in sorted(heads.items()) if head.turn == top]
         self._roots = [rank for rank in there if rank not in verdict.differ]
         if self.rank in verdict.differ:
-            self.turn, self.listens, self._followed, self.mend = 0, True, True, 0
+            self.turn, self.listens, self._followed, self.mend = 0, True, self.members is None, 0
         return verdict
 
     def _round(
@@ -168,7 +182,7 @@ class Turns:
         if astray:
             return Verdict(VOID, f"what ranks {astray} gave is for another round, or their heads did not come")
         if len(gave) < self.quorum:
-            absent = [rank for rank in range(self.ranks) if rank not in gave]
+            absent = [rank for rank in self._seats() if rank not in gave]
             return Verdict(VOID, f"{len(gave)} of {self.quorum} ranks gave; ranks {absent} did not")
         parts: dict[int, float] = {}
         for rank in here:
@@ -196,7 +210,7 @@ class Turns:
 
     def _follow(self, heads: Mapping[int, Head], top: int, touched: Sequence[bool], whole: Sequence[bool]) -> Verdict:
         """This rank is behind: it takes the state as others pass it on."""
-        self.listens = self._followed = True
+        self.listens, self._followed = True, self.members is None
         self.mend = 0
         here = {rank: head for rank, head in heads.items() if head.turn == top}
         number = next(iter(here.values())).mend
@@ -226,7 +240,30 @@ class Turns:
     def members_weight(self) -> float:
         """The weight of all members; one that never told its own counts as the mean of the others, or as 1."""
         known = [weight for weight in self.weights if not np.isnan(weight)] or [1.0]
-        return sum(known) / len(known) * self.ranks if len(known) < self.ranks else sum(known)
+        count = len(self._seats())
+        return sum(known) / len(known) * count if len(known) < count else sum(known)
+
+    def shared(self) -> dict[str, Any]:
+        """What all ranks with the same results know alike, as arrays."""
+        return {
+            "turn": np.array([self.turn, self.fragment], np.int64),
+            "weights": np.array(self.weights, np.float64),
+            "taken": np.array([self._who, self._taken], np.int64),
+        }
+
+    def learn(self, shared: Mapping[str, Any]) -> bool:
+        """Takes over what another rank had `shared`. Whether all that this rank gave last, of which it had no result,
+        is in the others' sum."""
+        mine = self.listens and self._failed > 0
+        self.turn, self.fragment = shared["turn"].tolist()
+        self.weights = shared["weights"].tolist()
+        self._who, self._taken = shared["taken"].tolist()
+        self.listens = self._followed = False
+        failed, self._failed = self._failed, 0
+        return mine and (self.who, failed) in zip(self._who, self._taken, strict=True)
+
+    def _seats(self) -> Sequence[int]:
+        return range(self.ranks) if self.members is None else self.members
 
     @staticmethod
     def _all_listen(heads: Mapping[int, Head]) -> bool:

@@ -30,9 +30,9 @@ Bools = NDArray[np.bool_]
 _STRIDES = {"float32": 288, "int16": 576, "int8": 1152, "int4": 2304, "topk": 576}
 FEW_BITS = ("int16", "int8", "int4")
 BLOCK = 64  # elements that share a scale, at most
-HEAD = 256  # elements of a rank's head: no block of the form holds bits of two heads, or of one and of marks
+HEAD = 280  # elements of a rank's head: no block of the form holds bits of two heads, or of one and of marks
 _BITS = (("listens", 1), ("gave", 1), ("mend", 16), ("fragment", 16), ("turn", 32), ("weight", 32), ("digest", 32),
-         ("layout", 24))  # fmt: skip
+         ("layout", 24), ("who", 24))  # fmt: skip
 _TEXT_BITS = sum(bits for _, bits in _BITS)
 _CHECK_BITS = 32
 
@@ -57,6 +57,8 @@ class Head:
     """32 bits that depend on the whole state of the fragment, before the round."""
     layout: int
     """See `Layout.hash`."""
+    who: int = 0
+    """Drawn by each `Outer`: where hosts come and go, a rank may be another host's afterwards."""
 
     def bits(self) -> Floats:
         """HEAD elements."""
