@@ -127,6 +127,30 @@ def test_page__names_a_rank_that_is_late_while_ops_stay_whole(browser: Browser, 
         assert page.title() == "! Ultima" and said == []
 
 
+@pytest.mark.filterwarnings("ignore:.* holds NaN or infinity")
+def test_page__tells_of_rounds_of_local_sgd(browser: Browser, hosts: Hosts) -> None:
+    """Of rank 0, whose page it is: what it is told of rank 1 is of no account here."""
+    with ranks(hosts, job="llm") as jobs, opened(browser, hosts) as (page, said):
+
+        def one(rank: int, job: ultima.Job) -> ultima.Outer:
+            model = np.zeros(500, np.float32)
+            outer = ultima.Outer(job, {"w": model}, 2, weight=1.0 + 2 * rank)
+            for step in range(9):
+                model += np.inf if step == 5 else rank + 1
+                outer.step()
+            return outer
+
+        outers = everywhere(jobs, one)
+        card = page.locator("article.job", has=page.get_by_text("llm/outer", exact=True))
+        expect(card.locator(".rounds")).to_have_text(
+            re.compile(r"^Local SGD: 3 rounds, 1 void; round 4 stepped in [\d.]+ m?s, weight 4 of 4; computed \d+.* %")
+        )
+        expect(page.locator("article.job", has=page.get_by_text("llm", exact=True)).locator(".rounds")).to_have_text("")
+        assert said == []
+        for outer in outers:
+            outer.close()
+
+
 def test_page__fits_400_pixels_in_the_dark(browser: Browser, hosts: Hosts) -> None:
     narrow = {"viewport": {"width": 400, "height": 800}, "color_scheme": "dark"}
     with training(hosts), opened(browser, hosts, **narrow) as (page, said):

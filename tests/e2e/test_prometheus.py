@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import ultima
 from tests.e2e.elastic import enter
 from tests.e2e.hosts import Hosts, everywhere, free_port, new_job_name, ranks, running
 from tests.prometheus import tool
@@ -96,20 +97,33 @@ def state_moves(hosts: Hosts) -> Iterator[None]:
             job.close()
 
 
+@contextmanager
+def local_sgd(jobs: list[ultima.Job]) -> Iterator[list[ultima.Outer]]:
+    """One part in local SGD for each rank."""
+    outers = everywhere(jobs, lambda _, job: ultima.Outer(job, {"w": np.ones(1000, np.float32)}, 1))
+    try:
+        yield outers
+    finally:
+        everywhere(outers, lambda _, outer: outer.close())
+
+
 def _scraped(hosts: Any, port: int) -> list[str]:
-    """Runs ops until every expression has data; those that have none in the end."""
+    """Runs ops and rounds until every expression has data; those that have none in the end."""
     until = time.monotonic() + SECONDS
     missing = expressions()
-    with ranks(hosts) as jobs, state_moves(hosts):
+    with ranks(hosts) as jobs, state_moves(hosts), local_sgd(jobs) as outers:
         while missing and time.monotonic() < until:
             for _ in range(5):
                 everywhere(jobs, lambda _, job: job.allreduce(np.ones(20000, np.float32)))
+            everywhere(outers, lambda _, outer: outer.step())
             time.sleep(0.5)
             try:
                 missing = [expression for expression in missing if not query(port, expression)]
             except OSError:
                 continue
         if not missing:
+            stepped = sum(float(row["value"][1]) for row in query(port, 'ultima_rounds_total{outcome="stepped"}'))
+            assert 0 < stepped <= sum(outer.summary().rounds for outer in outers)
             assert {row["metric"]["instance"] for row in query(port, "ultima_healthy == 1")} != set()
             assert len(query(port, 'up{job="ultima"} == 1')) == 2
             assert query(port, "ALERTS") == [] or {a["metric"]["alertname"] for a in query(port, "ALERTS")} <= {
