@@ -447,8 +447,8 @@ ROWS = (
         "contribution",
     ),
     Field(
-        "In a quantised op: what rounding took from an element of the result, after the sum, as `error_given`. It is "
-        "of the part of the result that came.",
+        "In a quantised op, and in a sparse one with `down`: what rounding took from an element of the result, after "
+        "the sum, as `error_given`. It is of the part of the result that came.",
         c="double error_answer_squared",
         at=296,
         proto=54,

@@ -69,6 +69,7 @@ FIELD = Enum(
         Value("VIEW", 14, "view", "The id of the epoch (core/epoch/epoch.h)."),
         Value("WIRE", 15, "wire", "Forms of a quantised allreduce, as core/base/what.h has them; 0: a dense one."),
         Value("WEIGHT", 16, "weight", "Whether contributions have one."),
+        Value("DOWN", 17, "down", "Of sparse allreduces: the form of answers, where it is not that of contributions."),
     ),
     text="In what the calls of an op differ.",
 )

@@ -313,8 +313,8 @@ class Receipt(Deferred):
     """In a quantised op: what rounding took from an element of this host's contribution, in units of the bucket: the
     root of the mean square that is expected of its scales."""
     error_answer: float = 0.0
-    """In a quantised op: what rounding took from an element of the result, after the sum, as `error_given`. It is of
-    the part of the result that came."""
+    """In a quantised op, and in a sparse one with `down`: what rounding took from an element of the result, after the
+    sum, as `error_given`. It is of the part of the result that came."""
     by_relay: tuple[int, ...] = ()
     """Ranks of the hosts to which packets of this host went by relay when the op ended: a host of the job forwarded
     them. Whose values are in the result does not depend on it."""

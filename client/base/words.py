@@ -76,6 +76,7 @@ FIELD_BY_CODE = {
     14: "view",
     15: "wire",
     16: "weight",
+    17: "down",
 }
 # generated: end
 OP_BY_CODE = {code: name for name, code in OPS.items()}

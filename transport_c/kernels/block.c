@@ -6,6 +6,7 @@
  */
 #include "block_form.h"
 #include "kernels.h"
+#include "quant.h"
 #include "sparse.h"
 
 enum { LOW_BITS_MAX = 15, GRANULE_MAX = UT_BLOCK_GROUP_MAX };
@@ -42,13 +43,14 @@ uint32_t ut_block_granules(const ut_block_shape *s)
 
 size_t ut_block_least(uint32_t group, unsigned form)
 {
-    return ut_block_head(form) + ut_block_who_bytes(1) + (size_t)ut_granule_units(group) * group * ut_value_bytes(form);
+    return ut_block_head(form) + ut_block_who_bytes(1) + ut_values_bytes(form, (size_t)ut_granule_units(group) * group);
 }
 
 uint32_t ut_block_fit(uint32_t group, unsigned form, size_t payload)
 {
-    size_t granule = ut_block_least(group, form) - ut_block_head(form) - 2; /* and its run */
-    return (uint32_t)((payload - ut_block_head(form) - 2) / granule);
+    size_t once = ut_block_head(form) + 2 + (form == UT_VALUE_INT8 ? UT_QUANT_HEADER : 0);
+    size_t granule = ut_block_least(group, form) - once; /* and its run, and of int8 scales of its own, which is more */
+    return (uint32_t)((payload - once) / granule);
 }
 
 uint32_t ut_block_count_most(const ut_block_shape *s, size_t payload)
@@ -82,10 +84,11 @@ size_t ut_block_index_bytes(unsigned index, uint32_t entries, uint32_t units, un
  * and values. */
 static size_t smallest(const ut_block_shape *s, uint32_t entries, uint32_t units, unsigned low, unsigned *ret_index)
 {
-    size_t value = s->group * ut_value_bytes(s->form), best = units * value;
+    size_t best = ut_values_bytes(s->form, (size_t)units * s->group);
+    size_t values = ut_values_bytes(s->form, (size_t)entries * s->group);
     *ret_index = UT_INDEX_DENSE;
     for (unsigned index = UT_INDEX_BITMAP; index < UT_INDEXES_END; index++) {
-        size_t bytes = ut_block_index_bytes(index, entries, units, low) + entries * value;
+        size_t bytes = ut_block_index_bytes(index, entries, units, low) + values;
         if (bytes < best) {
             best = bytes;
             *ret_index = index;
@@ -191,6 +194,8 @@ static size_t measure(content *c, const ut_block_shape *s, uint32_t entries, uin
 static bool grow(content *c, const ut_block_shape *s, size_t room, uint32_t found, uint32_t some)
 {
     size_t most = found * (s->group * ut_value_bytes(s->form) + 2) + some / 8 + 8;
+    if (s->form == UT_VALUE_INT8) /* scales, and what comes before the first */
+        most += (size_t)found * s->group / 64 + 1 + UT_QUANT_HEADER;
     if (most > c->spare) {
         size_t bytes = measure(c, s, c->entries + found, c->units + some);
         if (bytes > room)
@@ -221,6 +226,29 @@ static void put_who(uint8_t *out, content *c, const ut_block_shape *s, const ut_
     c->head -= (size_t)(who->runs - runs) * UT_BLOCK_RUN;
 }
 
+/* Values of units that have none are zero: `values` becomes that of all units. */
+static void spread(content *c, uint32_t group)
+{
+    const size_t row = group * sizeof(float);
+    uint32_t next = c->units;
+    for (uint32_t i = c->entries; i-- > 0; next = c->at[i]) {
+        memmove(c->values + (size_t)c->at[i] * group, c->values + (size_t)i * group, row);
+        memset(c->values + ((size_t)c->at[i] + 1) * group, 0, (next - c->at[i] - 1) * row);
+    }
+    memset(c->values, 0, next * row);
+}
+
+/* All values of a block as one slot. */
+static void put_slot(uint8_t *to, content *c, const ut_block_shape *s)
+{
+    const ut_quant_rounding r = {.key = s->key, .divisor = 1};
+    if (c->index == UT_INDEX_DENSE)
+        spread(c, s->group);
+    const uint32_t n = (c->index == UT_INDEX_DENSE ? c->units : c->entries) * s->group;
+    if (n)
+        (void)ut_quant_encode(UT_QUANT_INT8, to, c->values, NULL, n, &r, NULL);
+}
+
 static void put(uint8_t *out, content *c, const ut_block_shape *s, uint32_t first, uint32_t end,
                 const ut_block_who *who, float scale)
 {
@@ -242,7 +270,9 @@ static void put(uint8_t *out, content *c, const ut_block_shape *s, uint32_t firs
     uint8_t *to = out + head + names;
     memset(out + head, 0, c->index == UT_INDEX_DENSE ? c->bytes - head : names);
     put_index(out + head, c->index, c->at, c->entries, low);
-    if (c->index != UT_INDEX_DENSE && s->form == UT_VALUE_FLOAT32)
+    if (s->form == UT_VALUE_INT8)
+        put_slot(to, c, s);
+    else if (c->index != UT_INDEX_DENSE && s->form == UT_VALUE_FLOAT32)
         memcpy(to, c->values, (size_t)c->entries * s->group * sizeof(float));
     else
         for (uint32_t i = 0; i < c->entries; i++) {

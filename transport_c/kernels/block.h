@@ -12,7 +12,7 @@
  *   2  2  entries, little-endian as all numbers here; 0 in a dense block
  *   4  4  first granule, counted from the chunk's start
  *   8  4  granules
- *  12     float8: its scale (float32); then who is in it; then the index; then the values
+ *  12     float8: its scale (float32); then who is in it; then the index; then the values; of int8 a quantised slot
  *
  * Who is in it, of results that not all hosts are in: u16 runs, then for each u16 granules and u64 the hosts that are
  * in all of them, a bit each. The runs cover the range. A block without them has all hosts in it.
@@ -27,8 +27,12 @@
 #include "core/base/ut.h"
 
 enum ut_block_index { UT_INDEX_DENSE, UT_INDEX_BITMAP, UT_INDEX_ELIAS_FANO, UT_INDEXES_END };
-/* float8 is e4m3 (OCP 8-bit floating point 1.0: 448 at most, no infinity), times a power of two. */
+/* float8 is e4m3 (OCP 8-bit floating point 1.0: 448 at most, no infinity), times a power of two. These are the forms
+ * of what ranks give. */
 enum ut_value_form { UT_VALUE_FLOAT32, UT_VALUE_FLOAT16, UT_VALUE_BFLOAT16, UT_VALUE_FLOAT8, UT_VALUE_FORMS_END };
+/* Answers may travel as int8, too: all values of a block are then one slot of kernels/quant.h, rounded at random by the
+ * shape's key. */
+enum { UT_VALUE_INT8 = 5, UT_VALUE_ALL_END };
 enum {
     UT_BLOCK_HEADER = 12,
     UT_BLOCK_LAST = 1,
@@ -39,7 +43,7 @@ enum {
     UT_BLOCK_GROUP_MAX = 256,
     UT_BLOCK_VALUES_MAX = UT_PACKET_MAX, /* of a byte each */
     UT_GRANULE_ELEMENTS = 16,            /* the least */
-    UT_ANSWER_VALUE_BYTES = 2,           /* the least that a value has in the forms in which results travel */
+    UT_ANSWER_VALUE_BYTES = 1,           /* the least that a value has in the forms in which results travel */
     /* Runs of one granule each that fit into a block beside their values. */
     UT_BLOCK_RUNS_MAX = UT_PACKET_MAX / (UT_GRANULE_ELEMENTS * UT_ANSWER_VALUE_BYTES + UT_BLOCK_RUN),
 };
@@ -48,7 +52,8 @@ enum {
 typedef struct ut_block_shape {
     uint32_t units;
     uint32_t group; /* elements of a unit, 1 to UT_BLOCK_GROUP_MAX */
-    uint8_t form;   /* enum ut_value_form */
+    uint8_t form;   /* enum ut_value_form, or UT_VALUE_INT8 */
+    uint64_t key;   /* of the draws with which int8 values are encoded: ut_quant_key of the block's slot */
 } ut_block_shape;
 
 /* Which hosts are in the granules of a range, run by run. None: all hosts are in all of it. */
@@ -75,6 +80,8 @@ typedef struct ut_block {
 } ut_block;
 
 size_t ut_value_bytes(unsigned form);
+/* Bytes of |n| values in one block. */
+size_t ut_values_bytes(unsigned form, size_t n);
 /* Units of a granule, granules of a chunk, and the most bytes that a block of one granule takes that says who is in it.
  */
 uint32_t ut_granule_units(uint32_t group);
@@ -136,6 +143,7 @@ size_t ut_block_encode_entries(uint8_t *out, size_t room, ut_entries *e, const u
 int ut_block_open(ut_block *ret, const uint8_t *in, size_t len, const ut_block_shape *s);
 /* Run |i| of those that say who is in it. */
 ut_block_run ut_block_run_at(const ut_block *b, uint32_t i);
+/* Of forms in which ranks give. */
 void ut_block_add(const ut_block *b, const ut_block_shape *s, float *chunk);
 /* Puts the block in the place of its range. Returns the NaN and Inf elements of it; adds its digest, as below, to
  * |digest|: the chunk's first element has the number |start|. */
@@ -143,5 +151,7 @@ size_t ut_block_place(const ut_block *b, const ut_block_shape *s, float *chunk, 
 /* The digest of a tensor is the sum of one number for each element that is not zero, so that it does not depend on how
  * it was cut into blocks. This is that of |n| elements, of which the first has the number |first|. */
 uint64_t ut_sparse_digest(const float *x, size_t n, uint64_t first);
+/* What rounding did to the values of an int8 block, as ut_quant_told.error has it; 0 of other forms. */
+double ut_block_error(const ut_block *b, const ut_block_shape *s);
 
 #endif

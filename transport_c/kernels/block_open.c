@@ -3,6 +3,7 @@
  * Blocks that came: checked, then added to a sum or put in their place. See block.h.
  */
 #include "block_form.h"
+#include "quant.h"
 
 static uint32_t load16(const uint8_t *p)
 {
@@ -81,7 +82,7 @@ static bool get_who(ut_block *b, const uint8_t *in, size_t len)
 
 int ut_block_open(ut_block *ret, const uint8_t *in, size_t len, const ut_block_shape *s)
 {
-    size_t head = ut_block_head(s->form), value = s->group * ut_value_bytes(s->form);
+    size_t head = ut_block_head(s->form);
     uint32_t each = ut_granule_units(s->group), all = ut_block_granules(s);
     if (len < head || (in[0] & 15) >= UT_INDEXES_END || in[0] >> 4 != s->form ||
         (in[1] & 15) > (UT_BLOCK_LAST | UT_BLOCK_WHO))
@@ -107,8 +108,13 @@ int ut_block_open(ut_block *ret, const uint8_t *in, size_t len, const ut_block_s
         ret->entries = ret->units;
     }
     size_t index = ut_block_index_bytes(ret->index, ret->entries, ret->units, low);
-    if (ret->entries > ret->units || ret->entries > len || index > len - head ||
-        ret->entries * value > len - head - index)
+    if (ret->entries > ret->units || ret->entries > len || index > len - head)
+        return UT_ERR_MALFORMED;
+    const size_t n = (size_t)ret->entries * s->group, values = ut_values_bytes(s->form, n);
+    if (values > len - head - index)
+        return UT_ERR_MALFORMED;
+    if (s->form == UT_VALUE_INT8 && n &&
+        !ut_quant_takes(UT_QUANT_INT8, in + head + index, (uint32_t)values, (uint32_t)n))
         return UT_ERR_MALFORMED;
     ret->scale = 1;
     if (s->form == UT_VALUE_FLOAT8) {
@@ -118,6 +124,17 @@ int ut_block_open(ut_block *ret, const uint8_t *in, size_t len, const ut_block_s
     }
     ret->values = in + head + index;
     return ret->index == UT_INDEX_DENSE || get_index(ret, in + head, low) ? UT_OK : UT_ERR_MALFORMED;
+}
+
+static uint32_t values_of(const ut_block *b, const ut_block_shape *s)
+{
+    return b->entries * s->group;
+}
+
+double ut_block_error(const ut_block *b, const ut_block_shape *s)
+{
+    const uint32_t n = values_of(b, s);
+    return s->form == UT_VALUE_INT8 && n ? ut_quant_error(UT_QUANT_INT8, b->values, n) : 0;
 }
 
 static inline void add_form(const ut_block *b, uint32_t group, unsigned form, float *to)
@@ -133,6 +150,7 @@ static inline void add_form(const ut_block *b, uint32_t group, unsigned form, fl
 void ut_block_add(const ut_block *b, const ut_block_shape *s, float *chunk)
 {
     float *to = chunk + (size_t)b->base * s->group;
+    assert(s->form < UT_VALUE_FORMS_END);
     if (s->form == UT_VALUE_FLOAT32 && s->group == 1) /* each form by itself, that the compiler may make loops of it */
         add_form(b, 1, UT_VALUE_FLOAT32, to);
     else if (s->form == UT_VALUE_FLOAT32)
@@ -143,15 +161,15 @@ void ut_block_add(const ut_block *b, const ut_block_shape *s, float *chunk)
         add_form(b, s->group, s->form, to);
 }
 
-static inline size_t place_form(const ut_block *b, uint32_t group, unsigned form, float *to, uint64_t start,
-                                uint64_t *digest)
+static inline size_t place_form(const ut_block *b, const uint8_t *values, uint32_t group, unsigned form, float *to,
+                                uint64_t start, uint64_t *digest)
 {
     size_t bad = 0, value = ut_value_bytes(form);
     uint64_t sum = 0;
     for (uint32_t i = 0; i < b->entries; i++) {
         size_t unit = (size_t)(b->index == UT_INDEX_DENSE ? i : b->at[i]) * group;
         for (uint32_t k = 0; k < group; k++) {
-            float x = ut_value_load(b->values + ((size_t)i * group + k) * value, form, b->scale);
+            float x = ut_value_load(values + ((size_t)i * group + k) * value, form, b->scale);
             uint32_t bits = ut_float_bits(x);
             to[unit + k] = x;
             bad += (bits & 0x7f800000) == 0x7f800000;
@@ -162,16 +180,28 @@ static inline size_t place_form(const ut_block *b, uint32_t group, unsigned form
     return bad;
 }
 
+/* All values of an int8 block are decoded, then placed. */
+static size_t place_slot(const ut_block *b, const ut_block_shape *s, float *to, uint64_t start, uint64_t *digest)
+{
+    float x[UT_BLOCK_VALUES_MAX]; /* a value takes a byte and more */
+    const uint32_t n = values_of(b, s);
+    if (n)
+        ut_quant_decode(UT_QUANT_INT8, x, b->values, n);
+    return place_form(b, (const uint8_t *)x, s->group, UT_VALUE_FLOAT32, to, start, digest);
+}
+
 size_t ut_block_place(const ut_block *b, const ut_block_shape *s, float *chunk, uint64_t start, uint64_t *digest)
 {
     float *to = chunk + (size_t)b->base * s->group;
     start += (uint64_t)b->base * s->group;
     memset(to, 0, (size_t)b->units * s->group * sizeof *to);
+    if (s->form == UT_VALUE_INT8)
+        return place_slot(b, s, to, start, digest);
     if (s->form == UT_VALUE_FLOAT32 && s->group == 1) /* as in ut_block_add */
-        return place_form(b, 1, UT_VALUE_FLOAT32, to, start, digest);
+        return place_form(b, b->values, 1, UT_VALUE_FLOAT32, to, start, digest);
     if (s->form == UT_VALUE_FLOAT32)
-        return place_form(b, s->group, UT_VALUE_FLOAT32, to, start, digest);
+        return place_form(b, b->values, s->group, UT_VALUE_FLOAT32, to, start, digest);
     if (s->form == UT_VALUE_FLOAT16)
-        return place_form(b, s->group, UT_VALUE_FLOAT16, to, start, digest);
-    return place_form(b, s->group, s->form, to, start, digest);
+        return place_form(b, b->values, s->group, UT_VALUE_FLOAT16, to, start, digest);
+    return place_form(b, b->values, s->group, s->form, to, start, digest);
 }

@@ -5,12 +5,20 @@
  */
 #include "block_form.h"
 #include "kernels.h"
+#include "quant.h"
 #include "sparse.h"
 
 size_t ut_value_bytes(unsigned form)
 {
-    static const uint8_t bytes[UT_VALUE_FORMS_END] = {4, 2, 2, 1};
+    static const uint8_t bytes[UT_VALUE_ALL_END] = {4, 2, 2, 1, [UT_VALUE_INT8] = 1};
     return bytes[form];
+}
+
+size_t ut_values_bytes(unsigned form, size_t n)
+{
+    if (form != UT_VALUE_INT8)
+        return n * ut_value_bytes(form);
+    return n ? ut_quant_bytes(UT_QUANT_INT8, (uint32_t)n) : 0;
 }
 
 float ut_float8_scale(float most)
@@ -51,7 +59,7 @@ size_t ut_sparse_finish(float *x, size_t n, uint32_t divisor, unsigned form)
     static const uint8_t dtypes[] = {UT_FLOAT32, UT_FLOAT16, UT_BFLOAT16};
     uint16_t half[SOME];
     size_t bad = 0, some;
-    assert(form != UT_VALUE_FLOAT8);
+    assert(form < UT_VALUE_FLOAT8);
     for (size_t i = 0; i < n; i += some) {
         some = UT_MIN2(n - i, (size_t)SOME);
         if (form != UT_VALUE_FLOAT32) {

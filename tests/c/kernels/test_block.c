@@ -333,7 +333,7 @@ static void entries__become_the_same_blocks(void)
         memset(came, 0xff, sizeof came);
         for (unsigned part = 0; part < 2; part++) { /* two chunks */
             uint32_t base = part ? cut : 0, entries = e.next;
-            ut_block_shape chunk = {part ? s.units - cut : cut, s.group, s.form};
+            ut_block_shape chunk = {.units = part ? s.units - cut : cut, .group = s.group, .form = s.form};
             for (uint32_t first = 0; first < ut_block_granules(&chunk); first += granules, blocks++) {
                 uint8_t *bytes = malloc(room);
                 size_t len = ut_block_encode_entries(bytes, room, &e, &chunk, base, first, scale, &granules);

@@ -360,7 +360,7 @@ static void op__bad_input(void)
     ROW(UT_ERR_ARGUMENT, s.alike.sparse.group = 0);
     ROW(UT_ERR_ARGUMENT, s.alike.sparse.group = 257);
     ROW(UT_ERR_ARGUMENT, s.alike.sparse.form = 4);
-    ROW(UT_ERR_ARGUMENT, s.alike.sparse.none = 1);
+    ROW(UT_ERR_ARGUMENT, s.alike.sparse.down = 1);
     ROW(UT_ERR_ARGUMENT, s.alike.sparse.group = 3);
     ROW(UT_ERR_ARGUMENT, s.entries = 33);
     ROW(UT_ERR_ARGUMENT, s.entries = UINT64_MAX);

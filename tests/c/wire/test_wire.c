@@ -224,7 +224,8 @@ static void some_collective(ut_record *r)
     } else if (r->collective == UT_ALLREDUCE_SPARSE) {
         r->alike.sparse.hint = (uint32_t)check_random();
         r->alike.sparse.group = (uint16_t)check_random();
-        r->alike.sparse.form = (uint8_t)check_random();
+        r->alike.sparse.form = (uint8_t)check_below(16);
+        r->alike.sparse.down = (uint8_t)check_below(16);
     }
 }
 

@@ -8,6 +8,8 @@
 #include "shared.h"
 #include "two_hosts.h"
 
+#include "kernels/block.h"
+
 enum { CALLS_MAX = 12 };
 
 /* The same call on both hosts: sparse with the bits of |form|, or dense; entries are every |step|-th unit. */
@@ -39,6 +41,7 @@ static void call(input *in, uint8_t command, bool partial)
             s.entries = n;
             s.alike.sparse.group = group;
             s.alike.sparse.form = form & 3;
+            s.alike.sparse.down = form & 4 ? UT_VALUE_INT8 : 0;
         }
         submit(h, s);
     }

@@ -82,6 +82,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     blocks = (input){data, size};
     uint8_t how = take8(&blocks), flags = take8(&blocks);
     shape = (ut_block_shape){.group = groups[how >> 2 & 3], .form = how >> 4 & 3};
+    const uint8_t down = flags & 4 ? UT_VALUE_INT8 : 0; /* of answers */
     uint32_t most = 3 * (ARENA / 4) / 4 / shape.group, count = (1 + take16(&blocks) * 10u % most) * shape.group;
     ut_engine_config config = {.packet_bytes = 9216, .segments_max = 7, .receive_buffer = 1 << 20, .seed = 1};
     now = UT_SECOND;
@@ -109,7 +110,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                                   .flags = flags & 2 ? UT_SUBMIT_RETURN : 0,
                                   .collective = UT_ALLREDUCE_SPARSE,
                                   .entries = n,
-                                  .alike.sparse = {.group = shape.group, .form = shape.form}});
+                                  .alike.sparse = {.group = shape.group, .form = shape.form, .down = down}});
     }
     run(now + 15 * UT_MS, 0);
     ut_stats stats;

@@ -133,6 +133,7 @@ enum ut_field {
     UT_FIELD_VIEW = 14,   /* the id of the epoch (core/epoch/epoch.h) */
     UT_FIELD_WIRE = 15,   /* forms of a quantised allreduce, as core/base/what.h has them; 0: a dense one */
     UT_FIELD_WEIGHT = 16, /* whether contributions have one */
+    UT_FIELD_DOWN = 17,   /* of sparse allreduces: the form of answers, where it is not that of contributions */
 };
 /* What an op does with the ranks' buffers (sched_shard.c). All but the first are reliable. */
 enum ut_collective {

@@ -19,7 +19,7 @@ typedef union ut_alike {
         uint32_t hint;  /* entries that a rank is expected to give */
         uint16_t group; /* elements that share an index */
         uint8_t form;   /* of values: enum ut_value_form */
-        uint8_t none;   /* 0 */
+        uint8_t down;   /* of answers: 0, as `form` says, or UT_VALUE_INT8 */
     } sparse;           /* ALLREDUCE_SPARSE */
     struct {
         uint8_t zero[6]; /* 0 */

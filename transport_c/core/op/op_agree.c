@@ -56,6 +56,7 @@ bool ut_op_agrees(ut_job *j, ut_op *op, uint32_t host, const ut_record *theirs, 
         {EVERY, UT_FIELD_WEIGHT, op->what.weighted, !!(theirs->submitted & UT_SUBMIT_WEIGHTED)},
         {UT_ALLREDUCE_SPARSE, UT_FIELD_GROUP, here->sparse.group, there->sparse.group},
         {UT_ALLREDUCE_SPARSE, UT_FIELD_FORM, here->sparse.form, there->sparse.form},
+        {UT_ALLREDUCE_SPARSE, UT_FIELD_DOWN, here->sparse.down, there->sparse.down},
         {UT_ALLREDUCE_SPARSE, UT_FIELD_HINT, here->sparse.hint, there->sparse.hint},
     };
     for (unsigned i = 0; i < sizeof rows / sizeof *rows; i++)

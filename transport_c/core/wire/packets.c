@@ -249,7 +249,7 @@ static void put_record(uint8_t *p, const ut_record *r)
     put16(p + 60, r->attached);
     put16(p + 62, r->view);
     put16(p + 64, sparse ? r->alike.sparse.group : 0);
-    p[66] = sparse ? r->alike.sparse.form : quant ? r->alike.quant.forms : 0;
+    p[66] = sparse ? (uint8_t)(r->alike.sparse.form | r->alike.sparse.down << 4) : quant ? r->alike.quant.forms : 0;
     p[67] = r->portion;
     put32(p + 68, sparse ? r->alike.sparse.hint : 0);
     put64(p + 72, r->epoch);
@@ -263,7 +263,8 @@ static ut_alike get_alike(const uint8_t *p, unsigned collective)
     case UT_BARRIER:
         return (ut_alike){.note = get64(p + 8)};
     case UT_ALLREDUCE_SPARSE:
-        return (ut_alike){.sparse = {.hint = get32(p + 68), .group = get16(p + 64), .form = p[66]}};
+        return (ut_alike){
+            .sparse = {.hint = get32(p + 68), .group = get16(p + 64), .form = p[66] & 15, .down = p[66] >> 4}};
     case UT_ALLREDUCE_QUANT:
         return (ut_alike){.quant = {.forms = p[66]}};
     default:

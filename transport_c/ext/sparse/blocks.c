@@ -6,6 +6,7 @@
 #include "ext/sparse/sparse.h"
 
 #include "kernels/kernels.h"
+#include "kernels/quant.h"
 
 enum { SLICE = 1024 /* granules, at once */ };
 
@@ -89,6 +90,7 @@ static size_t place(ut_op_fold *f, const ut_step *s, uint32_t slot, const uint8_
     ut_block_shape shape = ut_sparse_shape(p, s->chunk, s->stage);
     covers(f, s);
     note_who(f, s->chunk);
+    p->answered += ut_block_error(&p->block, &shape);
     if (!p->dense)
         return 0;
     return ut_block_place(&p->block, &shape, ut_sparse_chunk(p, s->chunk), start_of(p, s->chunk), &f->result.digest);
@@ -147,7 +149,9 @@ static size_t tell(const ut_op_fold *f, uint8_t *block, const ut_block_shape *sh
 static bool finish_sums(ut_op_fold *f, uint32_t chunk, uint32_t granules)
 {
     ut_sparse *p = f->rule_memory;
-    unsigned form = ut_sparse_answer(p->form);
+    /* Sums of int8 answers are rounded when they are told, and NaN counted then. */
+    bool later = p->down == UT_VALUE_INT8;
+    unsigned form = later ? UT_VALUE_FLOAT32 : ut_sparse_answer(p->form, p->down);
     size_t each = (size_t)ut_granule_units(p->group) * p->group;
     while (p->finished < granules) {
         uint32_t run, end = UT_MIN2(granules, p->finished + SLICE);
@@ -156,8 +160,9 @@ static bool finish_sums(ut_op_fold *f, uint32_t chunk, uint32_t granules)
         uint64_t bytes = ut_sparse_bytes(p, chunk, p->finished, p->finished + run);
         if (!ut_work_pass(f->turn, f->what->bytes, bytes))
             return false;
-        f->result.nonfinite += ut_sparse_finish(ut_sparse_sums(p) + p->finished * each, bytes / sizeof(float),
-                                                f->what->redop == UT_AVG ? UT_MAX2(ranks, 1) : 1, form);
+        size_t bad = ut_sparse_finish(ut_sparse_sums(p) + p->finished * each, bytes / sizeof(float),
+                                      f->what->redop == UT_AVG ? UT_MAX2(ranks, 1) : 1, form);
+        f->result.nonfinite += later ? 0 : bad;
         p->finished += run;
     }
     return true;
@@ -174,13 +179,25 @@ static void know_slots(ut_op_fold *f, uint32_t chunk, uint32_t slots, uint32_t l
         }
 }
 
+/* Sums become what their |len| bytes of int8 say of them, as for all other hosts. */
+static void take_own(ut_op_fold *f, const uint8_t *block, size_t len, const ut_block_shape *shape, uint32_t chunk)
+{
+    ut_sparse *p = f->rule_memory;
+    int error = ut_block_open(&p->block, block, len, shape);
+    assert(!error);
+    (void)error;
+    p->answered += ut_block_error(&p->block, shape);
+    f->result.nonfinite += ut_block_place(&p->block, shape, ut_sparse_sums(p), start_of(p, chunk), &f->result.digest);
+}
+
 /* This host keeps what it tells of |granules| from |first| on. */
 static void keep_own(ut_op_fold *f, uint32_t chunk, uint32_t first, uint32_t granules)
 {
     ut_sparse *p = f->rule_memory;
     size_t at = (size_t)first * ut_granule_units(p->group) * p->group;
     uint64_t bytes = ut_sparse_bytes(p, chunk, first, first + granules);
-    f->result.digest += ut_sparse_digest(ut_sparse_sums(p) + at, bytes / sizeof(float), start_of(p, chunk) + at);
+    if (p->down != UT_VALUE_INT8)
+        f->result.digest += ut_sparse_digest(ut_sparse_sums(p) + at, bytes / sizeof(float), start_of(p, chunk) + at);
     if (p->listed && p->dense)
         memcpy(ut_sparse_chunk(p, chunk) + at, ut_sparse_sums(p) + at, bytes);
 }
@@ -197,7 +214,10 @@ static bool end(ut_op_fold *f, uint32_t chunk)
         uint8_t *block = f->memory->encoded + at;
         if (!ut_work_pass(f->turn, f->what->bytes, f->payload))
             return false;
+        shape.key = ut_quant_key(p->seq, 1, p->self, chunk, p->made);
         size_t len = tell(f, block, &shape, granules, &some);
+        if (p->down == UT_VALUE_INT8)
+            take_own(f, block, len, &shape, chunk);
         ut_work_add(f->turn, ut_sparse_bytes(p, chunk, p->told, p->told + some));
         keep_own(f, chunk, p->told, some);
         if (p->told + some == granules)
@@ -262,8 +282,8 @@ static bool fill(ut_op_fold *f, uint32_t chunk, uint32_t *at)
         float *hole = ut_sparse_chunk(p, chunk) + *at * each;
         if (p->listed)
             put_own(p, chunk, first, (uint32_t)(bytes / sizeof(float) / p->group), hole);
-        f->result.nonfinite +=
-            ut_sparse_finish(hole, bytes / sizeof(float), UT_MAX2(ranks, 1), ut_sparse_answer(p->form));
+        f->result.nonfinite += ut_sparse_finish(hole, bytes / sizeof(float), UT_MAX2(ranks, 1),
+                                                p->down ? UT_VALUE_FLOAT32 : ut_sparse_answer(p->form, 0));
         f->result.digest += ut_sparse_digest(hole, bytes / sizeof(float), start_of(p, chunk) + *at * each);
     }
     return true;

@@ -6,7 +6,10 @@ ut_block_shape ut_sparse_shape(const ut_sparse *p, uint32_t c, unsigned stage)
     uint64_t each = ut_granule_units(p->group);
     uint64_t first = UT_MIN2(p->from[c] * each, p->units), end = UT_MIN2(p->from[c + 1] * each, p->units);
     return (ut_block_shape){
-        .units = (uint32_t)(end - first), .group = p->group, .form = stage == 1 ? p->form : ut_sparse_answer(p->form)};
+        .units = (uint32_t)(end - first),
+        .group = p->group,
+        .form = stage == 1 ? p->form : ut_sparse_answer(p->form, p->down),
+    };
 }
 
 uint64_t ut_sparse_bytes(const ut_sparse *p, uint32_t c, uint32_t first, uint32_t end)
@@ -17,22 +20,23 @@ uint64_t ut_sparse_bytes(const ut_sparse *p, uint32_t c, uint32_t first, uint32_
 }
 
 /* The most blocks of |units|, in whichever form they travel. */
-static uint32_t blocks_most(uint32_t units, uint32_t group, uint8_t form, uint32_t payload)
+static uint32_t blocks_most(uint32_t units, uint32_t group, uint8_t form, uint8_t down, uint32_t payload)
 {
-    ut_block_shape there = {units, group, form}, back = {units, group, ut_sparse_answer(form)};
+    ut_block_shape there = {.units = units, .group = group, .form = form}, back = there;
+    back.form = ut_sparse_answer(form, down);
     uint32_t a = ut_block_count_most(&there, payload), b = ut_block_count_most(&back, payload);
     return UT_MAX2(a, b);
 }
 
-uint32_t ut_sparse_granules(uint32_t units, uint32_t group, uint8_t form, uint32_t payload, uint32_t hosts,
-                            uint64_t room)
+uint32_t ut_sparse_granules(uint32_t units, uint32_t group, uint8_t form, uint8_t down, uint32_t payload,
+                            uint32_t hosts, uint64_t room)
 {
     assert(group > 0 && hosts > 0);
-    size_t there = ut_block_least(group, form), back = ut_block_least(group, ut_sparse_answer(form));
+    size_t there = ut_block_least(group, form), back = ut_block_least(group, ut_sparse_answer(form, down));
     if (UT_MAX2(there, back) > payload)
         return 0;
-    uint64_t bytes = ((uint64_t)blocks_most(units, group, form, payload) + hosts) * payload;
-    ut_block_shape all = {units, group, form};
+    uint64_t bytes = ((uint64_t)blocks_most(units, group, form, down, payload) + hosts) * payload;
+    ut_block_shape all = {.units = units, .group = group, .form = form};
     return bytes <= UT_MIN2(room, (uint64_t)UT_BUCKET_MAX) ? ut_block_granules(&all) : 0;
 }
 
@@ -56,7 +60,7 @@ void ut_sparse_cut(ut_sparse *p, ut_schedule *s, uint32_t payload)
         p->from[c] = (uint32_t)s->from[c];
     for (uint32_t c = 0; c < s->chunks; c++) {
         uint32_t units = ut_sparse_shape(p, c, 1).units;
-        s->from[c + 1] = s->from[c] + (uint64_t)blocks_most(units, p->group, p->form, payload) * payload;
+        s->from[c + 1] = s->from[c] + (uint64_t)blocks_most(units, p->group, p->form, p->down, payload) * payload;
     }
     for (uint32_t i = 0; i < s->steps; i++) {
         ut_step *x = &s->step[i];
@@ -66,6 +70,7 @@ void ut_sparse_cut(ut_sparse *p, ut_schedule *s, uint32_t payload)
     if (s->own != UT_CHUNK_NONE)
         ut_schedule_own(s, s->own);
     p->finished = p->told = p->made = 0;
+    p->answered = 0;
     assert(s->own == UT_CHUNK_NONE || s->own < s->chunks);
 }
 

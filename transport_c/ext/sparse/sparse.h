@@ -14,7 +14,9 @@
 
 typedef struct ut_sparse {
     uint16_t group;
-    uint8_t form;                    /* of contributions */
+    uint8_t form, down; /* of contributions; of answers, 0: as `form` says */
+    uint64_t seq;       /* the op's number, and this host's: draws of int8 answers follow from them */
+    uint8_t self;
     uint32_t units;                  /* of the tensor */
     float scale;                     /* of this host's contribution */
     uint32_t from[UT_HOSTS_MAX + 1]; /* granules: chunk c is [from[c], from[c + 1]) */
@@ -31,14 +33,15 @@ typedef struct ut_sparse {
     uint64_t *granules;              /* memory for the bitmaps of granules that came; given at job_add */
     uint64_t *without;               /* a bit for each granule of the tensor whose result came and lacks this host */
     bool lacks;                      /* one is set */
+    double answered;                 /* what rounding did to int8 answers that came, and the own one (ut_block_error) */
     uint32_t finished, told, made;   /* of the own chunk: granules that are results, and that are in blocks; blocks */
     ut_block block;                  /* the packet that is being taken in */
 } ut_sparse;
 
-/* The form in which results travel: sums of float8 as float16. */
-static inline uint8_t ut_sparse_answer(uint8_t form)
+/* The form in which results travel: as int8 if |down| says so; sums of float8 as float16. */
+static inline uint8_t ut_sparse_answer(uint8_t form, uint8_t down)
 {
-    return form == UT_VALUE_FLOAT8 ? UT_VALUE_FLOAT16 : form;
+    return down ? down : form == UT_VALUE_FLOAT8 ? UT_VALUE_FLOAT16 : form;
 }
 
 /* Chunk |c| as blocks of stage 1 or 2 see it, its first unit, and where its elements lie. */
@@ -61,8 +64,8 @@ uint64_t ut_sparse_bytes(const ut_sparse *p, uint32_t c, uint32_t first, uint32_
 
 /* Granules of a tensor of |units|; 0 if its blocks have no place in |payload| bytes, or in |room| bytes for all of
  * |hosts|. */
-uint32_t ut_sparse_granules(uint32_t units, uint32_t group, uint8_t form, uint32_t payload, uint32_t hosts,
-                            uint64_t room);
+uint32_t ut_sparse_granules(uint32_t units, uint32_t group, uint8_t form, uint8_t down, uint32_t payload,
+                            uint32_t hosts, uint64_t room);
 /* Bytes that are set aside for the blocks of a bucket of |bytes|; groups of more than half a packet may need more. */
 uint64_t ut_sparse_bound(uint64_t bytes, uint32_t payload, uint32_t hosts);
 /* Words of the bitmaps of granules that come of such a bucket. */

@@ -33,7 +33,8 @@ static int check_words(const ut_submission *s)
 {
     uint32_t group = s->alike.sparse.group;
     if (group == 0 || group > UT_BLOCK_GROUP_MAX || s->alike.sparse.form >= UT_VALUE_FORMS_END ||
-        s->alike.sparse.none || (s->flags & ~(UT_SUBMIT_AGREE | UT_SUBMIT_ADAPTIVE | UT_SUBMIT_RETURN)))
+        (s->alike.sparse.down && s->alike.sparse.down != UT_VALUE_INT8) ||
+        (s->flags & ~(UT_SUBMIT_AGREE | UT_SUBMIT_ADAPTIVE | UT_SUBMIT_RETURN)))
         return UT_ERR_ARGUMENT;
     if (s->dtype != UT_FLOAT32)
         return UT_ERR_DTYPE;
@@ -66,7 +67,7 @@ static int check(const ut_job *j, uint64_t arena, const ut_submission *s)
     if (s->count % group || s->entries > units)
         return UT_ERR_ARGUMENT;
     if (units && hosts > 1 &&
-        !ut_sparse_granules((uint32_t)units, group, s->alike.sparse.form, j->payload, hosts,
+        !ut_sparse_granules((uint32_t)units, group, s->alike.sparse.form, s->alike.sparse.down, j->payload, hosts,
                             encoded(&j->config, j->payload)))
         return UT_ERR_TOO_LARGE;
     return check_memory(arena, s);
@@ -78,6 +79,8 @@ static void gather(ut_op *op, const ut_submission *s)
     assert(p);
     p->group = s->alike.sparse.group;
     p->form = s->alike.sparse.form;
+    p->down = s->alike.sparse.down;
+    p->answered = 0;
     op->what.timed = UT_TIMED_APART | (8ULL * s->alike.sparse.hint);
     p->units = (uint32_t)(s->count / p->group);
 }
@@ -90,6 +93,8 @@ static bool plan(ut_job *j, ut_op *op)
     ut_schedule_build(&op->plan.schedule, &(ut_layout){j->config.hosts, j->config.self, granules, 1}, UT_TAR,
                       op->plan.incast, op->seq, op->plan.owners);
     ut_sparse_cut(ut_op_sparse(op), &op->plan.schedule, j->payload);
+    ut_op_sparse(op)->seq = op->seq;
+    ut_op_sparse(op)->self = (uint8_t)j->config.self;
     return true;
 }
 
@@ -111,6 +116,7 @@ static void account(const ut_op *op, ut_receipt *r)
 {
     r->values = ut_op_sparse(op)->values;
     r->lacks = ut_op_sparse(op)->lacks;
+    r->error_answer_squared = ut_op_sparse(op)->answered / 6 / (double)UT_MAX2(op->what.count, 1);
 }
 
 const ut_variant ut_variant_sparse = {.codec = &ut_codec_sparse,

@@ -53,7 +53,7 @@
     X(long_rows) X(even) X(head) X(patches) X(few_ranks) X(no_entry) X(all_entries) X(empty) X(alone) X(several_local) \
     X(nonfinite) X(desync) X(complete) X(partial) X(insufficient) X(failed) X(late) X(fewer_owners) X(cut_divisor) \
     X(returned) X(hole) X(repaired) X(agreed) X(agree_failed) X(owner_gone) X(owner_back) X(hostile) X(lie) X(path_renewed) \
-    X(many_hosts) X(sealed) X(calm_complete)
+    X(many_hosts) X(sealed) X(calm_complete) X(int8) X(int8_partial) X(int8_nonfinite)
 /* clang-format on */
 /* Of worlds with quantised allreduces. */
 /* clang-format off */

@@ -35,6 +35,8 @@ typedef struct sim_entries {
     uint32_t ppm;
     uint16_t group; /* elements of a unit */
     uint8_t form, redop, spread;
+    bool rounded; /* answers are int8 */
+    double near;  /* as far as an element may then be from what it stands for; else 0 */
     bool nonfinite;
 } sim_entries;
 sim_entries sim_entries_of(const sim_world *w, uint32_t job, uint64_t op_seq, const sim_op *op);

@@ -4,7 +4,11 @@
  * for it: who does is drawn by unit and rank. Rank r of the group gives prime * 4^r, so the sum reads like the sums of
  * code.c. A zero says that none of those is in it that gave something; of the others it tells nothing.
  *
- * All values and sums are exact in the form in which they travel, and averages are rounded as it rounds.
+ * All values and sums are exact in the form in which they travel, and averages are rounded as it rounds. Answers in
+ * int8 are rounded at random, by less than a step of their block: values are then so few that the nearest sum is the
+ * right one. Averages may have another divisor than their neighbours, and the step may be larger than they are: an
+ * element then holds one rank at most, and tells of its divisor as much as the step allows. What tells to the bit are
+ * tests/c/kernels/test_block_int8.c and tests/c/op/test_sparse_down.c.
  */
 #include "sim/sparse/sparse.h"
 
@@ -23,11 +27,18 @@ static void draw_room(const sim_job_plan *j, sim_entries *e)
     bool alone = true; /* the sum of ranks of one host is rounded, too */
     for (uint32_t h = 0; h < j->hosts; h++)
         alone = alone && j->local[h] == 1;
-    uint32_t per = e->form == UT_VALUE_FLOAT8 && !alone ? 1 : most[e->form];
+    uint32_t per = e->form == UT_VALUE_FLOAT8 && !alone ? 1 : most[e->form], largest = prime_most[e->form];
+    if (e->rounded) {
+        per = e->redop == UT_AVG ? 1 : UT_MIN2(per, 3u);
+        largest = e->redop == UT_AVG ? prime[0] : prime[1];
+    }
     e->groups = (e->ranks + per - 1) / per;
     e->per = (e->ranks + e->groups - 1) / e->groups;
-    while (e->primes < sizeof prime && prime[e->primes] <= prime_most[e->form])
+    while (e->primes < sizeof prime && prime[e->primes] <= largest)
         e->primes++;
+    /* A scale is the largest magnitude by 127, rounded up by a sixteenth at most. */
+    const double sum = largest * (double)(((UINT64_C(1) << 2 * e->per) - 1) / 3);
+    e->near = e->rounded ? sum / 127 * 17 / 16 * 1.001 : 0;
 }
 
 sim_entries sim_entries_of(const sim_world *w, uint32_t job, uint64_t op_seq, const sim_op *op)
@@ -40,6 +51,7 @@ sim_entries sim_entries_of(const sim_world *w, uint32_t job, uint64_t op_seq, co
                      .ppm = op->sparse_ppm,
                      .group = op->group,
                      .form = op->form,
+                     .rounded = op->down && j->hosts > 1,
                      .redop = op->redop,
                      .spread = op->spread,
                      .nonfinite = op->nonfinite};
@@ -150,15 +162,19 @@ static bool tell(const sim_entries *e, uint64_t element, uint64_t holders, const
     if (unit == 0) {
         ret->reason = "is finite, and is not for anybody";
         ret->members = ret->ranks = sim_ones(holders) == 1 ? holders : 0;
-        return memcmp(value, &infinity, 4) == 0;
+        return memcmp(value, &infinity, 4) == 0 || (e->rounded && *value != *value);
     }
     double real = (double)*value * (n ? n : 1) / (double)unit;
     ret->reason = "is no sum of what ranks gave: data of another op, another place, or none";
     if (!(real > 0 && real < 9e15))
         return false;
     int64_t digits = (int64_t)(real + 0.5);
+    if (e->rounded && n)
+        digits = 1;
     put(e, unit, digits, n, &again);
-    if (memcmp(&again, value, 4) != 0 || digits >> 2 * e->per)
+    const double wrong = e->rounded ? (double)*value - (double)unit * (double)digits / (n ? n : 1) : 0;
+    if ((!e->rounded && memcmp(&again, value, 4) != 0) || !(wrong <= e->near && -wrong <= e->near) ||
+        digits >> 2 * e->per)
         return false;
     for (uint32_t r = 0; r < e->per; r++) {
         ret->ranks |= (uint64_t)(digits >> 2 * r & 3 ? 1 : 0) << (first + r);

@@ -19,8 +19,8 @@ static bool has_room(const sim_plan *p, const sim_job_plan *j, const sim_op *op,
             continue;
         uint32_t payload = ut_wire_payload(p->packet_bytes, overhead);
         uint64_t room = ut_sparse_bound(bucket, payload, j->hosts);
-        if (op->count &&
-            !ut_sparse_granules((uint32_t)(op->count / op->group), op->group, op->form, payload, j->hosts, room))
+        if (op->count && !ut_sparse_granules((uint32_t)(op->count / op->group), op->group, op->form, op->down, payload,
+                                             j->hosts, room))
             return false;
     }
     return true;
@@ -41,6 +41,14 @@ static uint16_t draw_group(sim_rng *rng)
     return (uint16_t)(pick < 55 ? 1 : pick < 90 ? sim_octaves(rng, 2, 40) : sim_between(rng, 1, UT_BLOCK_GROUP_MAX));
 }
 
+/* A quarter of ops have answers in int8; drawn apart, so that the others stay as they were. */
+static uint8_t draw_down(const sim_rng *rng)
+{
+    sim_rng apart = *rng;
+    apart.state = sim_mix(apart.state ^ 0x646f776e);
+    return sim_chance(&apart, 250000) ? UT_VALUE_INT8 : 0;
+}
+
 /* False if packets are too small for any block of it. */
 static bool make_sparse(const sim_plan *p, sim_job_plan *j, sim_op *op, sim_rng *rng)
 {
@@ -52,6 +60,7 @@ static bool make_sparse(const sim_plan *p, sim_job_plan *j, sim_op *op, sim_rng 
     as.dtype = UT_FLOAT32;
     as.redop = sim_chance(rng, 500000) ? UT_SUM : UT_AVG;
     as.form = (uint8_t)sim_below(rng, UT_VALUE_FORMS_END);
+    as.down = draw_down(rng);
     as.spread = (uint8_t)(sim_chance(rng, 500000) ? SIM_EVEN : sim_below(rng, SIM_SPREADS));
     as.sparse_ppm = draw_density(rng);
     as.group = draw_group(rng);
@@ -75,12 +84,15 @@ static void draw_desync(const sim_plan *p, const sim_job_plan *j, sim_op *op, si
 {
     static const uint8_t fields[] = {UT_FIELD_REDOP, UT_FIELD_COUNT, UT_FIELD_MODE, UT_FIELD_AGREE,
                                      UT_FIELD_GROUP, UT_FIELD_FORM,  UT_FIELD_HINT};
-    sim_op of_other_form = *op;
+    sim_op of_other_form = *op, of_other_answer = *op;
     of_other_form.form ^= 1;
+    of_other_answer.down = op->down ? 0 : UT_VALUE_INT8;
     bool too_large = !has_room(p, j, &of_other_form, j->bucket_max);
     do
         op->odd_field = fields[sim_below(rng, sizeof fields)];
     while ((op->odd_field == UT_FIELD_GROUP && op->group == 1) || (op->odd_field == UT_FIELD_FORM && too_large));
+    if (op->odd_field == UT_FIELD_HINT && draw_down(rng) && has_room(p, j, &of_other_answer, j->bucket_max))
+        op->odd_field = UT_FIELD_DOWN;
 }
 
 static void make_job(sim_plan *p, sim_job_plan *j, sim_rng *rng)

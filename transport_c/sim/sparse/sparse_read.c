@@ -101,6 +101,7 @@ void sim_read_sparse(sim_view *v, const uint8_t *result)
     v->w->cover[r->status == UT_COMPLETE       ? SIM_SPARSE_complete
                 : r->status == UT_INSUFFICIENT ? SIM_SPARSE_insufficient
                                                : SIM_SPARSE_partial]++;
+    v->w->cover[SIM_SPARSE_int8_partial] += op->down && r->status == UT_PARTIAL;
     v->w->cover[SIM_SPARSE_repaired] += r->bytes_repaired != 0;
     v->w->cover[SIM_SPARSE_late] += v->late;
     v->w->cover[SIM_SPARSE_fewer_owners] += !v->late && r->owners != sim_first(v->hosts);

@@ -72,6 +72,8 @@ static void count_kind(sim_world *w, const sim_rank *r, const sim_op *op)
     w->cover[SIM_SPARSE_alone] += job->plan->hosts == 1;
     w->cover[SIM_SPARSE_several_local] += job->plan->local[job->index_of[r->host]] > 1;
     w->cover[SIM_SPARSE_nonfinite] += op->nonfinite;
+    w->cover[SIM_SPARSE_int8] += op->down != 0;
+    w->cover[SIM_SPARSE_int8_nonfinite] += op->down != 0 && op->nonfinite;
     w->cover[SIM_SPARSE_desync] += op->odd_rank == r->index;
 }
 
@@ -85,6 +87,7 @@ void sim_sparse_ask(sim_world *w, sim_rank *r, sim_ask *ask)
     e->alike.sparse.hint = (uint32_t)(op->count / op->group * op->sparse_ppm / 1000000) + op->hint_off;
     e->alike.sparse.group = op->group;
     e->alike.sparse.form = op->form;
+    e->alike.sparse.down = op->down;
     if (!light && sim_mix(w->seed ^ e->op_seq << 16 ^ r->index) & 1) /* drawn apart: worlds stay as they were */
         e->flags |= UT_SUBMIT_RETURN;
     if (!light)

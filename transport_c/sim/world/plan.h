@@ -49,7 +49,7 @@ typedef struct sim_op {
     uint64_t count; /* elements */
     uint8_t dtype, redop, mode, collective, root;
     uint16_t group;      /* elements of a row, where it is sparse; 0: it is dense */
-    uint8_t form;        /* of a sparse op's values */
+    uint8_t form, down;  /* of a sparse op's values; of its answers, as ut_alike has it */
     uint8_t spread;      /* enum sim_spread */
     uint8_t wire;        /* forms in which a quantised op travels, as ut_alike has them; 0: it is not quantised */
     bool nearest, feeds; /* it rounds to the nearest; ranks bring residuals */

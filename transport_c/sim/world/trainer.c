@@ -12,6 +12,7 @@
 #include "sim/world/seats.h"
 
 #include "core/op/op.h"
+#include "kernels/block.h"
 
 #include <stdlib.h>
 
@@ -174,6 +175,9 @@ static sim_op as_called(const sim_op *op, uint32_t rank)
         break;
     case UT_FIELD_FORM:
         as.form = op->form ^ 1;
+        break;
+    case UT_FIELD_DOWN:
+        as.down = op->down ? 0 : UT_VALUE_INT8;
         break;
     case UT_FIELD_HINT:
         as.hint_off = 1;
