@@ -20,28 +20,30 @@ _DETAILS = "nobody waits for it any more"
 
 async def answered(call: Any) -> Any:
     """The answer of a call that has one. Raises what the call does."""
-    return await _unbroken(call, call)
+    return await unbroken(call, call)
 
 
 async def messages(stream: Any) -> AsyncGenerator[Any, None]:
     """What comes on a stream of answers, to its end. Raises what the stream does. Whoever may leave before the end says
     so with `contextlib.aclosing`: the call is cancelled then."""
     try:
-        while (message := await _unbroken(stream, stream.read())) is not grpc.aio.EOF:
+        while (message := await unbroken(stream.read(), stream)) is not grpc.aio.EOF:
             yield message
     finally:
         _cancel(stream)
 
 
-async def _unbroken(call: Any, part: Any) -> Any:
-    """Awaits a part of a call. If the one who waits is cancelled, so is the call, and the part is left to its end."""
+async def unbroken(part: Any, call: Any) -> Any:
+    """Awaits a part of a call. If the one who waits is cancelled, so is the call, and the part is left to its end. With
+    None for a call that is served here: the part ends with it."""
     task = asyncio.ensure_future(part)
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
         # Looking at the exception keeps asyncio from complaining that it was never retrieved.
         task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
-        _cancel(call)
+        if call is not None:
+            _cancel(call)
         raise
 
 

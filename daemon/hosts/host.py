@@ -57,6 +57,10 @@ class Host:
     """That its daemon may keep busy, and its ranks; 0 if it does not say."""
     wires: tuple[str, ...] = ()
     """Forms of few bits that its engine knows; of a host that came into a job under way: those that the job has."""
+    natted: bool = False
+    """It stands behind a NAT: datagrams reach it only from where it has sent some to."""
+    outward: bool = False
+    """No connection to it comes about: it attends at the daemons that can be dialled (lines.py)."""
 
     @property
     def vacant(self) -> bool:
@@ -88,6 +92,8 @@ class Host:
             node=self.node,
             cpus=self.cpus,
             wires=self.wires,
+            natted=self.natted,
+            outward=self.outward,
             state=types_pb2.HOST_STATE_UNSPECIFIED if state is None else types_pb2.HostState.ValueType(int(state)),
         )
 
@@ -105,6 +111,8 @@ class Host:
             node=host.node,
             cpus=host.cpus,
             wires=tuple(host.wires),
+            natted=host.natted,
+            outward=host.outward,
         )
 
 

@@ -29,6 +29,7 @@ from typing import Any, TypeVar
 import grpc
 import grpc.aio
 
+from ultima.daemon.base.addresses import listens
 from ultima.daemon.base.calls import answered, messages
 from ultima.daemon.base.errors import (
     DeadlineExceeded,
@@ -44,12 +45,15 @@ from ultima.daemon.base.waiting import spawn
 from ultima.daemon.hosts import membership
 from ultima.daemon.hosts.distance import HANDSHAKES, Distances, RoundTrip, connection, exchange
 from ultima.daemon.hosts.host import Membership, Place
+from ultima.daemon.hosts.lines import Lines
+from ultima.daemon.hosts.outgoing import Outgoing
 from ultima.daemon.hosts.proofs import Proofs
 from ultima.daemon.hosts.watching import RETRY_SECONDS_MIN, Told, Watching
 from ultima.daemon.trust import answerer, job_secret
 from ultima.daemon.trust.answerer import Answerer
 from ultima.daemon.trust.trust import Trust
 from ultima.v1 import peer_pb2, peer_pb2_grpc, records_pb2
+from ultima.v1.unix_target import unix_target
 from ultima.v1.words import clean
 
 log = logging.getLogger("ultimad.peers")
@@ -79,6 +83,7 @@ CLIENT_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.enable_http_proxy", 0),  # a proxy that is set for the web has no business between daemons
     ("grpc.use_local_subchannel_pool", 1),
 )
+DIAL_SECONDS = 2.0  # to find out whether a caller can be dialled; one that is taken for one that cannot still works
 RESTORE_SECONDS = 5.0  # for a coordinator to take over what it is told
 CLOSE_SECONDS = 5.0  # for calls that are under way on a channel that is replaced
 # Words of gRPC's for a connection that ended in a handshake. A port where nobody listens explains itself.
@@ -88,13 +93,25 @@ UNEXPLAINED = ("Socket closed", "handshake", "Custom verification check")
 class Peers(Watching):
     """All connections that this daemon opens to others."""
 
-    def __init__(self, watch_request: peer_pb2.WatchRequest, told: Told, trust: Trust | None = None) -> None:
+    def __init__(
+        self,
+        watch_request: peer_pb2.WatchRequest,
+        told: Told,
+        trust: Trust | None,
+        lines: Lines,
+        own_end: str = "",
+        arrivals: dict[str, str] | None = None,
+    ) -> None:
+        """`lines` lead to daemons that cannot be dialled; `own_end` is the address of this one's own port, and in
+        `arrivals` it is noted what a line leads there."""
         super().__init__(watch_request, told, trust)
+        self.lines, lines.call, lines.stands = lines, self._peer, self.stands
+        self.outgoing = Outgoing(own_end, watch_request.grpc_port, self._peer, {} if arrivals is None else arrivals)
         self._channels: dict[Place, tuple[int, grpc.aio.Channel]] = {}
         self._distances = Distances()
         self._once: set[asyncio.Task[None]] = set()
         self.names = Names()
-        self.proofs = Proofs(lambda place: asyncio.ensure_future(self._answers(place)), self.stands)
+        self.proofs = Proofs(lambda place: asyncio.ensure_future(self._answers(place, dial=True)), self.stands)
 
     async def register(
         self, place: Place, request: peer_pb2.RegisterRequest, secret: bytes, deadline: float
@@ -108,7 +125,14 @@ class Peers(Watching):
         while (left := deadline - loop.time()) > 0:
             try:
                 account = f"uid {request.uid}"
-                return await self._register(await self._found(place, account), request, secret, left, account)
+                found = await self._found(place, account)
+                patience = DIAL_SECONDS + connection(self.round_trip(found)) + exchange(self.round_trip(found))
+                async with self.outgoing.registering(found, min(left, patience)) as seen:
+                    request.host.natted |= self.outgoing.natted
+                    if seen.outward:  # this host is where its calls come from
+                        request.host.outward, request.host.address, self._request.address = True, "", ""
+                    left = max(0.0, deadline - loop.time())
+                    return await self._register(found, request, secret, left, account)
             except Unavailable as error:
                 why = str(error)
                 await asyncio.sleep(min(delay * random.uniform(0.5, 1.0), max(0.0, deadline - loop.time())))
@@ -234,12 +258,24 @@ class Peers(Watching):
 
         self._later(tell(), "restore")
 
+    async def dials(self, place: Place) -> bool:
+        """Whether a connection to a daemon comes about, and its node answers there."""
+        if self._trust is None:
+            return await listens(place.address, place.port)
+        try:
+            async with asyncio.timeout(DIAL_SECONDS):
+                return (await self._answers(place, dial=True)).node == place.node
+        except TimeoutError:
+            return False
+
     def round_trip(self, place: Place) -> RoundTrip:
         """How far a daemon is, as far as was measured."""
         return self._distances.to(place.address, place.port)
 
     async def close(self) -> None:
         """Ends all watches."""
+        self.outgoing.close()
+        self.lines.close()
         tasks = [*self.unwatch(), *self._once]
         for task in tasks:
             task.cancel()
@@ -280,10 +316,11 @@ class Peers(Watching):
         own = dict(CLIENT_OPTIONS)
         own["grpc.keepalive_timeout_ms"] = max(KEEPALIVE_TIMEOUT_MS, round(1000 * exchange(self.round_trip(place))))
         own["grpc.max_receive_message_length"] = message_bytes_max
+        there = unix_target(self.lines.door(place)) if self.lines.leads_to(place) else str(place)
         if self._trust is None:
-            return grpc.aio.insecure_channel(str(place), options=tuple(own.items()))
+            return grpc.aio.insecure_channel(there, options=tuple(own.items()))
         options = (*own.items(), *self._trust.channel_options(place.node))
-        return grpc.aio.secure_channel(str(place), self._trust.channel_credentials(), options=options)
+        return grpc.aio.secure_channel(there, self._trust.channel_credentials(), options=options)
 
     @contextlib.asynccontextmanager
     async def _peer(
@@ -319,9 +356,15 @@ class Peers(Watching):
             exchanges = HANDSHAKES if self._trust is not None else HANDSHAKES - 1
             self._distances.stands(place.address, place.port, clock() - began, exchanges)
 
-    async def _answers(self, place: Place) -> Answerer:
+    async def _answers(self, place: Place, dial: bool = False) -> Answerer:
+        """Which node answers there; `dial`: at that very address, not by a line."""
         assert self._trust is not None
-        return await answerer.who_answers(place.address, place.port, self._trust, connection(self.round_trip(place)))
+        path = "" if dial else self._door(place)
+        patience = connection(self.round_trip(place))
+        return await answerer.who_answers(place.address, place.port, self._trust, patience, path)
+
+    def _door(self, place: Place) -> str:
+        return str(self.lines.door(place)) if self.lines.leads_to(place) else ""
 
     async def _found(self, place: Place, account: str) -> Place:
         """The place with the node that answers there. Raises Refused."""
@@ -385,7 +428,7 @@ class Peers(Watching):
             return None
         patience = exchange(self.round_trip(place))
         if self._trust is None:
-            secure = await answerer.demands_certificates(place.address, place.port, patience)
+            secure = await answerer.demands_certificates(place.address, place.port, patience, self._door(place))
             return FailedPrecondition(f"{place}: {answerer.SECURE_THERE}") if secure else None
         found = await self._answers(place)
         if found.trouble is not None:

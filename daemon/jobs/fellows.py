@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from ultima.daemon.base.errors import DeadlineExceeded, FailedPrecondition, PermissionDenied, Refused, Unavailable
@@ -345,6 +345,9 @@ class Fellows:
                 answered |= {link.host.place for link in job.links.values() if link.up()}
                 places |= job.meet()
         places = {place for place in places if place.node not in self._withdrawn}
+        outward, held = lines_of(self._jobs.values())
+        self._peers.lines.know(outward)
+        self._peers.outgoing.hold(set() if self._closing else held)
         self._peers.watch(set() if self._closing else places - own, answered)
 
     def _watch_anew(self, place: Place) -> None:
@@ -363,3 +366,19 @@ class Fellows:
             job.links.absent(index, self.returning.went(job, job.links[index]) or why)
         except Refused as error:
             log.error("engine refused job=%s host=%d reason=%s", job.name, index, error)
+
+
+def lines_of(jobs: Iterable[Job]) -> tuple[dict[Place, list[Place]], set[Place]]:
+    """Of all jobs here: the other hosts' daemons that only go out, each with those by which it may be reached; and
+    those at which this daemon attends, where it is one of them."""
+    outward: dict[Place, list[Place]] = {}
+    held: set[Place] = set()
+    for job in jobs:
+        others = [host for host, _ in job.hosts() if host is not job.own and not host.vacant]
+        dialled = [host.place for host in others if not host.outward]
+        for host in others:
+            if host.outward:
+                outward.setdefault(host.place, []).extend(dialled)
+        if job.own is not None and job.own.outward:
+            held.update(dialled)
+    return outward, held

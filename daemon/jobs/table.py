@@ -15,6 +15,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
+from ultima.daemon.base.addresses import is_here
 from ultima.daemon.base.config import DaemonConfig
 from ultima.daemon.base.cpus import cpus
 from ultima.daemon.base.errors import DeadlineExceeded, FailedPrecondition, NotFound, Refused, Unavailable
@@ -258,6 +259,7 @@ class JobTable:
             node=self._node,
             cpus=cpus(),
             wires=self._engine.info.wires,
+            natted=bool(self._config.advertise) and not is_here(self._config.advertise),
         )
         left = self._left.get(job.title, 0)
         if spec.rendezvous is None:
@@ -376,10 +378,8 @@ class JobTable:
         self._budget.give_back_job(job.account, session.trainer.size)
         if in_good_order and not job.elastic:
             job.left.add(rank)
-        log.info(
-            "rank %s job=%s rank=%d session=%d pid=%d",
-            *("left" if in_good_order else "died", job.name, rank, session.number, session.trainer.pid),
-        )
+        said = "left" if in_good_order else "died", job.name, rank, session.number, session.trainer.pid
+        log.info("rank %s job=%s rank=%d session=%d pid=%d", *said)
         how = ("rank_left", "left", "info") if in_good_order else ("rank_died", "died", "warning")
         self.recorder.events.note(how[0], f"rank {rank} of job {job.name} {how[1]}", job.name, how[2], rank=rank)
         if not job.empty:

@@ -29,6 +29,8 @@ from ultima.daemon.hosts.distance import RoundTrip, exchange
 from ultima.daemon.hosts.former import NAME as MEETING_FILE
 from ultima.daemon.hosts.former import Former
 from ultima.daemon.hosts.host import fresh_number, target
+from ultima.daemon.hosts.lines import Lines
+from ultima.daemon.hosts.outgoing import own_end
 from ultima.daemon.hosts.peers import OPTIONS, RESTORE_SECONDS, Peers
 from ultima.daemon.hosts.watching import RETRY_SECONDS_MAX, Told
 from ultima.daemon.jobs.hearing import Hearing
@@ -54,6 +56,7 @@ from ultima.daemon.process.tidy import Tidy
 from ultima.daemon.rpc.admin_service import AdminService
 from ultima.daemon.rpc.cluster import Cluster
 from ultima.daemon.rpc.examine import Examiner
+from ultima.daemon.rpc.line_calls import LineCalls
 from ultima.daemon.rpc.operator_calls import rendered
 from ultima.daemon.rpc.peer_service import PeerService
 from ultima.daemon.rpc.trainer_service import TrainerService
@@ -213,7 +216,9 @@ class Daemon:
         self._tuning = Tuning(self.jobs, self.jobs.fellows.council, self.jobs.fellows.stands)
         self.health = Health()
 
-        self.gate = Gate(self.trust, Quota("calls of other daemons", CALLS_MAX - CALLS_MAX // SHARE))
+        self.lines = Lines(config.runtime_dir)
+        self._arrivals: dict[str, str] = {}
+        self.gate = Gate(self.trust, Quota("calls of other daemons", CALLS_MAX - CALLS_MAX // SHARE), self._arrivals)
         self._remote = grpc.aio.server(
             options=(
                 *(*OPTIONS, IDLE, ("grpc.so_reuseport", 0), ("grpc.max_concurrent_streams", STREAMS_MAX)),
@@ -228,8 +233,9 @@ class Daemon:
         )
         parts = self._coordinator, self.jobs, self._watchers, self.initiators
         more, ways = (self.hearing, self.engine, self.version), (self.desk, self.routes)
+        lines = LineCalls(self.lines, lambda place: self._peers.dials(place), self.jobs.all)
         peer_pb2_grpc.add_PeerServiceServicer_to_server(
-            PeerService(*parts, config.limits, self.trust, *more, *ways), self._remote
+            PeerService(*parts, config.limits, self.trust, *more, *ways, lines), self._remote
         )
         health_pb2_grpc.add_HealthServicer_to_server(self.health, self._remote)
         if config.bind:
@@ -284,7 +290,9 @@ class Daemon:
 
         watch = peer_pb2.WatchRequest(incarnation=self.incarnation, address=config.address, grpc_port=self.grpc_port)
         fellows = self.jobs.fellows
-        self._peers = Peers(watch, Told(fellows.heard, fellows.lost, fellows.found), self.trust)
+        told = Told(fellows.heard, fellows.lost, fellows.found)
+        port = own_end(config.bind) if config.bind else ""
+        self._peers = Peers(watch, told, self.trust, self.lines, port, self._arrivals)
         self.jobs.start(self.grpc_port, self._peers)
         if config.bind:
             await self._remote.start()

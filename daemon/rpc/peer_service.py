@@ -37,6 +37,7 @@ from ultima.daemon.observe.lives import whole as whole_life
 from ultima.daemon.probe.initiators import Initiators
 from ultima.daemon.rpc import cluster, relays
 from ultima.daemon.rpc.history_calls import bounds
+from ultima.daemon.rpc.line_calls import LineCalls
 from ultima.daemon.rpc.trainer_service import inner_deadline
 from ultima.daemon.trust import job_secret
 from ultima.daemon.trust.gate import caller_node
@@ -63,12 +64,13 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
         version: str,
         desk: RelayDesk,
         routes: Routes,
+        lines: LineCalls,
     ) -> None:
         """Callers are known by their certificates if there is `trust`, and by nothing if there is not."""
         self._coordinator, self._jobs = coordinator, jobs
         self._watchers, self._initiators, self._limits, self._trust = watchers, initiators, limits, trust
         self._hearing, self._engine, self._version = hearing, engine, version
-        self._desk, self._routes = desk, routes
+        self._desk, self._routes, self._lines = desk, routes, lines
         self._reached, self._reported, self._started = rate(), cluster.rate(), time.monotonic()
 
     @translated
@@ -230,6 +232,21 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
                 yield news
         except Refused as error:
             await abort(context, error)
+
+    async def Attend(self, request: peer_pb2.AttendRequest, context: Any) -> AsyncIterator[peer_pb2.AttendResponse]:
+        """See peer.proto."""
+        try:
+            node = caller_node(context, self._trust)
+            async with aclosing(self._lines.attend(request, address_of_peer(context.peer()), node)) as asked:
+                async for each in asked:
+                    yield each
+        except Refused as error:
+            await abort(context, error)
+
+    @translated
+    async def Carry(self, requests: Any, context: Any) -> None:  # type: ignore[override]
+        """See peer.proto."""
+        await self._lines.carry(requests, context, address_of_peer(context.peer()), caller_node(context, self._trust))
 
     async def _host_of_caller(self, message: types_pb2.Host, name: str, context: Any) -> Host:
         """The host that calls, as the node that its certificate names, and at the address where that node is. Raises

@@ -37,17 +37,17 @@ class Answerer:
     trouble: Refused | None = None
 
 
-async def who_answers(address: str, port: int, trust: Trust, seconds: float = SECONDS) -> Answerer:
+async def who_answers(address: str, port: int, trust: Trust, seconds: float = SECONDS, path: str = "") -> Answerer:
     """The node of the same cluster at a numeric address. Trouble is FailedPrecondition if waiting does not mend it.
 
-    `seconds` has the handshake, and no less than SECONDS.
+    `seconds` has the handshake, and no less than SECONDS. `path`: of a Unix socket that leads there, used instead.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False  # the name is what we want to know
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # as gRPC: an authority may have another one above it
     context.load_verify_locations(cadata=trust.identity.authorities.decode())
     try:
-        names = await _handshake(context, address, port, max(SECONDS, seconds))
+        names = await _handshake(context, address, port, max(SECONDS, seconds), path)
     except ssl.SSLCertVerificationError as error:
         return Answerer("", Unavailable(_not_believed(error)))
     except ssl.SSLError as error:
@@ -70,12 +70,12 @@ async def who_answers(address: str, port: int, trust: Trust, seconds: float = SE
     return Answerer(found[1])
 
 
-async def demands_certificates(address: str, port: int, seconds: float = SECONDS) -> bool:
-    """Whether what listens there speaks TLS; `seconds` as above. A name that nobody knows does not."""
+async def demands_certificates(address: str, port: int, seconds: float = SECONDS, path: str = "") -> bool:
+    """Whether what listens there speaks TLS; `seconds` and `path` as above. A name that nobody knows does not."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     try:
-        await _handshake(context, address, port, max(SECONDS, seconds))
+        await _handshake(context, address, port, max(SECONDS, seconds), path)
     except OSError:  # of which ssl's are a kind
         return False
     return True
@@ -100,7 +100,9 @@ def _not_believed(error: ssl.SSLCertVerificationError) -> str:
     )
 
 
-async def _handshake(context: ssl.SSLContext, address: str, port: int, seconds: float) -> list[tuple[str, str]]:
+async def _handshake(
+    context: ssl.SSLContext, address: str, port: int, seconds: float, path: str = ""
+) -> list[tuple[str, str]]:
     """The names in the certificate of what answers. Raises OSError.
 
     In the event loop, so that those who wait for one that never answers hold up nobody else.
@@ -108,7 +110,10 @@ async def _handshake(context: ssl.SSLContext, address: str, port: int, seconds: 
     context.set_alpn_protocols(["h2"])
     try:
         async with asyncio.timeout(seconds):
-            _, writer = await asyncio.open_connection(address, port, ssl=context, server_hostname="")
+            if path:
+                _, writer = await asyncio.open_unix_connection(path, ssl=context, server_hostname="")
+            else:
+                _, writer = await asyncio.open_connection(address, port, ssl=context, server_hostname="")
     except TimeoutError:
         raise OSError(f"timed out after {seconds:g} s") from None
     try:

@@ -14,8 +14,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
+from urllib.parse import unquote
 
 import grpc
 import grpc.aio
@@ -50,9 +51,10 @@ def caller_node(context: Any, trust: Trust | None) -> str:
 class Gate(grpc.aio.ServerInterceptor):  # type: ignore[misc]
     """See the module."""
 
-    def __init__(self, trust: Trust | None, calls: Quota) -> None:
-        """Callers are told apart by their nodes, or by their addresses where nobody is authenticated (None)."""
-        self._trust, self._calls = trust, calls
+    def __init__(self, trust: Trust | None, calls: Quota, arrivals: Mapping[str, str]) -> None:
+        """Callers are told apart by their nodes, or by their addresses where nobody is authenticated (None). `arrivals`
+        are connections that a line led here (hosts/outgoing.py): by their other end, where they come from."""
+        self._trust, self._calls, self._arrivals = trust, calls, arrivals
 
     async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], handler_call_details: Any) -> Any:
         """Wraps the handler of a call that begins."""
@@ -61,24 +63,39 @@ class Gate(grpc.aio.ServerInterceptor):  # type: ignore[misc]
             return None
 
         async def unary(requests: Any, context: Any) -> Any:
+            context = self._arrived(context)
             with await self._entered(context):
                 return await handler.unary_unary(await _only(requests, context), context)
 
         async def generator(requests: Any, context: Any) -> Any:
+            context = self._arrived(context)
             with await self._entered(context):
                 async for answer in handler.unary_stream(await _only(requests, context), context):
                     yield answer
 
         async def writer(requests: Any, context: Any) -> Any:
+            context = self._arrived(context)
             with await self._entered(context):
                 await handler.unary_stream(await _only(requests, context), context)
 
-        assert not handler.request_streaming  # no service between daemons takes a stream
+        async def both(requests: Any, context: Any) -> Any:
+            context = self._arrived(context)
+            with await self._entered(context):
+                await handler.stream_stream(requests, context)
+
         coding = handler.request_deserializer, handler.response_serializer
+        if handler.request_streaming:  # Carry, which reads its first request in time by itself
+            assert handler.response_streaming and not inspect.isasyncgenfunction(handler.stream_stream)
+            return grpc.stream_stream_rpc_method_handler(both, *coding)
         if handler.response_streaming:
             yields = inspect.isasyncgenfunction(handler.unary_stream)
             return grpc.stream_stream_rpc_method_handler(generator if yields else writer, *coding)
         return grpc.stream_unary_rpc_method_handler(unary, *coding)
+
+    def _arrived(self, context: Any) -> Any:
+        """The call as one from where its connection was made, if a line led that here."""
+        source = self._arrivals.get(unquote(context.peer())) if self._arrivals else None
+        return context if source is None else _Arrived(context, source)
 
     async def _entered(self, context: Any) -> contextlib.ExitStack:
         """Counts one more call of the caller, as long as the context."""
@@ -88,6 +105,20 @@ class Gate(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         except Refused as error:
             await abort(context, error)
         return counted
+
+
+class _Arrived:
+    """The context of a call, but for the other end of its connection."""
+
+    def __init__(self, context: Any, source: str) -> None:
+        self._context, self._source = context, source
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._context, name)
+
+    def peer(self) -> str:
+        """As gRPC writes it. The port is another one's, and of no use."""
+        return f"ipv6:[{self._source}]:0" if ":" in self._source else f"ipv4:{self._source}:0"
 
 
 async def _only(requests: Any, context: Any) -> Any:

@@ -26,6 +26,124 @@ else:
 DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
 @typing.final
+class AttendRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    GRPC_PORT_FIELD_NUMBER: builtins.int
+    STAYS_FIELD_NUMBER: builtins.int
+    grpc_port: builtins.int
+    """TCP port on which the caller listens for its peers. Its address is the one that the call comes from."""
+    stays: builtins.bool
+    """The caller is known to be one that only goes out: nobody dials it first."""
+    def __init__(
+        self,
+        *,
+        grpc_port: builtins.int = ...,
+        stays: builtins.bool = ...,
+    ) -> None: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["grpc_port", b"grpc_port", "stays", b"stays"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___AttendRequest: typing_extensions.TypeAlias = AttendRequest
+
+@typing.final
+class AttendResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SOURCE_FIELD_NUMBER: builtins.int
+    DIALLED_FIELD_NUMBER: builtins.int
+    TICKET_FIELD_NUMBER: builtins.int
+    FROM_ADDRESS_FIELD_NUMBER: builtins.int
+    source: builtins.str
+    """Only in the first answer: the address that the call comes from."""
+    dialled: builtins.bool
+    """Only in the first answer: the called daemon could connect to the caller, at that address."""
+    ticket: builtins.bytes
+    """In each further answer: 16 random bytes, which only this caller may present."""
+    from_address: builtins.str
+    """Where the connection comes from: empty for the called daemon itself."""
+    def __init__(
+        self,
+        *,
+        source: builtins.str = ...,
+        dialled: builtins.bool = ...,
+        ticket: builtins.bytes = ...,
+        from_address: builtins.str = ...,
+    ) -> None: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["dialled", b"dialled", "from_address", b"from_address", "source", b"source", "ticket", b"ticket"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___AttendResponse: typing_extensions.TypeAlias = AttendResponse
+
+@typing.final
+class PlaceOfHost(google.protobuf.message.Message):
+    """Where a daemon listens, and the name of its node."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ADDRESS_FIELD_NUMBER: builtins.int
+    GRPC_PORT_FIELD_NUMBER: builtins.int
+    NODE_FIELD_NUMBER: builtins.int
+    address: builtins.str
+    grpc_port: builtins.int
+    node: builtins.str
+    def __init__(
+        self,
+        *,
+        address: builtins.str = ...,
+        grpc_port: builtins.int = ...,
+        node: builtins.str = ...,
+    ) -> None: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["address", b"address", "grpc_port", b"grpc_port", "node", b"node"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___PlaceOfHost: typing_extensions.TypeAlias = PlaceOfHost
+
+@typing.final
+class CarryRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TICKET_FIELD_NUMBER: builtins.int
+    TO_FIELD_NUMBER: builtins.int
+    DATA_FIELD_NUMBER: builtins.int
+    ticket: builtins.bytes
+    """In the first message one of these two, and no data."""
+    data: builtins.bytes
+    """At most 64 KiB."""
+    @property
+    def to(self) -> Global___PlaceOfHost: ...
+    def __init__(
+        self,
+        *,
+        ticket: builtins.bytes = ...,
+        to: Global___PlaceOfHost | None = ...,
+        data: builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["to", b"to"]
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["data", b"data", "ticket", b"ticket", "to", b"to"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___CarryRequest: typing_extensions.TypeAlias = CarryRequest
+
+@typing.final
+class CarryResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    DATA_FIELD_NUMBER: builtins.int
+    data: builtins.bytes
+    """At most 64 KiB."""
+    def __init__(
+        self,
+        *,
+        data: builtins.bytes = ...,
+    ) -> None: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["data", b"data"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___CarryResponse: typing_extensions.TypeAlias = CarryResponse
+
+@typing.final
 class RegisterRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 

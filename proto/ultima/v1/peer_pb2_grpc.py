@@ -103,6 +103,16 @@ class PeerServiceStub(object):
                 request_serializer=ultima_dot_v1_dot_peer__pb2.ReadStateRequest.SerializeToString,
                 response_deserializer=ultima_dot_v1_dot_peer__pb2.ReadStateResponse.FromString,
                 _registered_method=True)
+        self.Attend = channel.unary_stream(
+                '/ultima.v1.PeerService/Attend',
+                request_serializer=ultima_dot_v1_dot_peer__pb2.AttendRequest.SerializeToString,
+                response_deserializer=ultima_dot_v1_dot_peer__pb2.AttendResponse.FromString,
+                _registered_method=True)
+        self.Carry = channel.stream_stream(
+                '/ultima.v1.PeerService/Carry',
+                request_serializer=ultima_dot_v1_dot_peer__pb2.CarryRequest.SerializeToString,
+                response_deserializer=ultima_dot_v1_dot_peer__pb2.CarryResponse.FromString,
+                _registered_method=True)
 
 
 class PeerServiceServicer(object):
@@ -231,6 +241,26 @@ class PeerServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Attend(self, request, context):
+        """For a host that only goes out. The first answer says how the caller looks from here, and whether a connection to it
+        came about, in which case the stream ends. Otherwise it stays open, and each further answer asks for one connection
+        to the caller, which opens it by Carry. A newer call of the same node and port takes the place of an older one.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Carry(self, request_iterator, context):
+        """Carries the bytes of one connection, in both directions. With a ticket: the connection that an answer to Attend
+        asked for; NOT_FOUND if nobody waits for it any more. With `to`: a connection to a host that attends here, which is
+        in a job of this host together with the caller; the first answer, without data, says that it stands. Daemons with
+        certificates speak TLS through it, from one end to the other, so whoever only passes bytes on can neither read nor
+        make any. NOT_FOUND: that host does not attend here.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_PeerServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -298,6 +328,16 @@ def add_PeerServiceServicer_to_server(servicer, server):
                     servicer.ReadState,
                     request_deserializer=ultima_dot_v1_dot_peer__pb2.ReadStateRequest.FromString,
                     response_serializer=ultima_dot_v1_dot_peer__pb2.ReadStateResponse.SerializeToString,
+            ),
+            'Attend': grpc.unary_stream_rpc_method_handler(
+                    servicer.Attend,
+                    request_deserializer=ultima_dot_v1_dot_peer__pb2.AttendRequest.FromString,
+                    response_serializer=ultima_dot_v1_dot_peer__pb2.AttendResponse.SerializeToString,
+            ),
+            'Carry': grpc.stream_stream_rpc_method_handler(
+                    servicer.Carry,
+                    request_deserializer=ultima_dot_v1_dot_peer__pb2.CarryRequest.FromString,
+                    response_serializer=ultima_dot_v1_dot_peer__pb2.CarryResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -654,6 +694,60 @@ class PeerService(object):
             '/ultima.v1.PeerService/ReadState',
             ultima_dot_v1_dot_peer__pb2.ReadStateRequest.SerializeToString,
             ultima_dot_v1_dot_peer__pb2.ReadStateResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Attend(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/ultima.v1.PeerService/Attend',
+            ultima_dot_v1_dot_peer__pb2.AttendRequest.SerializeToString,
+            ultima_dot_v1_dot_peer__pb2.AttendResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Carry(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/ultima.v1.PeerService/Carry',
+            ultima_dot_v1_dot_peer__pb2.CarryRequest.SerializeToString,
+            ultima_dot_v1_dot_peer__pb2.CarryResponse.FromString,
             options,
             channel_credentials,
             insecure,

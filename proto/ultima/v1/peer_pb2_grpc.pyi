@@ -101,6 +101,18 @@ class PeerServiceStub:
     """Parts of the state that a rank on the called host gives to newcomers; the rank reads them out of its own memory.
     Only for hosts of the job: PERMISSION_DENIED. NOT_FOUND: no rank there gives this state, or it gives it no longer.
     """
+    Attend: grpc.UnaryStreamMultiCallable[ultima.v1.peer_pb2.AttendRequest, ultima.v1.peer_pb2.AttendResponse]
+    """For a host that only goes out. The first answer says how the caller looks from here, and whether a connection to it
+    came about, in which case the stream ends. Otherwise it stays open, and each further answer asks for one connection
+    to the caller, which opens it by Carry. A newer call of the same node and port takes the place of an older one.
+    """
+    Carry: grpc.StreamStreamMultiCallable[ultima.v1.peer_pb2.CarryRequest, ultima.v1.peer_pb2.CarryResponse]
+    """Carries the bytes of one connection, in both directions. With a ticket: the connection that an answer to Attend
+    asked for; NOT_FOUND if nobody waits for it any more. With `to`: a connection to a host that attends here, which is
+    in a job of this host together with the caller; the first answer, without data, says that it stands. Daemons with
+    certificates speak TLS through it, from one end to the other, so whoever only passes bytes on can neither read nor
+    make any. NOT_FOUND: that host does not attend here.
+    """
 
 @typing.type_check_only
 class PeerServiceAsyncStub(PeerServiceStub):
@@ -177,6 +189,18 @@ class PeerServiceAsyncStub(PeerServiceStub):
     ReadState: grpc.aio.UnaryStreamMultiCallable[ultima.v1.peer_pb2.ReadStateRequest, ultima.v1.peer_pb2.ReadStateResponse]  # type: ignore[assignment]
     """Parts of the state that a rank on the called host gives to newcomers; the rank reads them out of its own memory.
     Only for hosts of the job: PERMISSION_DENIED. NOT_FOUND: no rank there gives this state, or it gives it no longer.
+    """
+    Attend: grpc.aio.UnaryStreamMultiCallable[ultima.v1.peer_pb2.AttendRequest, ultima.v1.peer_pb2.AttendResponse]  # type: ignore[assignment]
+    """For a host that only goes out. The first answer says how the caller looks from here, and whether a connection to it
+    came about, in which case the stream ends. Otherwise it stays open, and each further answer asks for one connection
+    to the caller, which opens it by Carry. A newer call of the same node and port takes the place of an older one.
+    """
+    Carry: grpc.aio.StreamStreamMultiCallable[ultima.v1.peer_pb2.CarryRequest, ultima.v1.peer_pb2.CarryResponse]  # type: ignore[assignment]
+    """Carries the bytes of one connection, in both directions. With a ticket: the connection that an answer to Attend
+    asked for; NOT_FOUND if nobody waits for it any more. With `to`: a connection to a host that attends here, which is
+    in a job of this host together with the caller; the first answer, without data, says that it stands. Daemons with
+    certificates speak TLS through it, from one end to the other, so whoever only passes bytes on can neither read nor
+    make any. NOT_FOUND: that host does not attend here.
     """
 
 class PeerServiceServicer(metaclass=abc.ABCMeta):
@@ -329,6 +353,30 @@ class PeerServiceServicer(metaclass=abc.ABCMeta):
     ) -> typing.Union[collections.abc.Iterator[ultima.v1.peer_pb2.ReadStateResponse], collections.abc.AsyncIterator[ultima.v1.peer_pb2.ReadStateResponse]]:
         """Parts of the state that a rank on the called host gives to newcomers; the rank reads them out of its own memory.
         Only for hosts of the job: PERMISSION_DENIED. NOT_FOUND: no rank there gives this state, or it gives it no longer.
+        """
+
+    @abc.abstractmethod
+    def Attend(
+        self,
+        request: ultima.v1.peer_pb2.AttendRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[collections.abc.Iterator[ultima.v1.peer_pb2.AttendResponse], collections.abc.AsyncIterator[ultima.v1.peer_pb2.AttendResponse]]:
+        """For a host that only goes out. The first answer says how the caller looks from here, and whether a connection to it
+        came about, in which case the stream ends. Otherwise it stays open, and each further answer asks for one connection
+        to the caller, which opens it by Carry. A newer call of the same node and port takes the place of an older one.
+        """
+
+    @abc.abstractmethod
+    def Carry(
+        self,
+        request_iterator: _MaybeAsyncIterator[ultima.v1.peer_pb2.CarryRequest],
+        context: _ServicerContext,
+    ) -> typing.Union[collections.abc.Iterator[ultima.v1.peer_pb2.CarryResponse], collections.abc.AsyncIterator[ultima.v1.peer_pb2.CarryResponse]]:
+        """Carries the bytes of one connection, in both directions. With a ticket: the connection that an answer to Attend
+        asked for; NOT_FOUND if nobody waits for it any more. With `to`: a connection to a host that attends here, which is
+        in a job of this host together with the caller; the first answer, without data, says that it stands. Daemons with
+        certificates speak TLS through it, from one end to the other, so whoever only passes bytes on can neither read nor
+        make any. NOT_FOUND: that host does not attend here.
         """
 
 def add_PeerServiceServicer_to_server(servicer: PeerServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

@@ -290,6 +290,8 @@ class Host(google.protobuf.message.Message):
     NODE_FIELD_NUMBER: builtins.int
     CPUS_FIELD_NUMBER: builtins.int
     WIRES_FIELD_NUMBER: builtins.int
+    NATTED_FIELD_NUMBER: builtins.int
+    OUTWARD_FIELD_NUMBER: builtins.int
     index: builtins.int
     """Index of the host in the job, from 0; hosts are ordered by their lowest rank."""
     address: builtins.str
@@ -314,6 +316,12 @@ class Host(google.protobuf.message.Message):
     """
     cpus: builtins.int
     """CPUs that the daemon may keep busy together with its trainers; 0 if it does not say."""
+    natted: builtins.bool
+    """The host stands behind a NAT: datagrams reach it only from where it has sent some to."""
+    outward: builtins.bool
+    """No connection to the host comes about: it attends at other daemons of the job (PeerService.Attend). Then `address`
+    is the one from which its calls come.
+    """
     @property
     def lanes(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Lane]:
         """UDP ports of the host's engines, one pair per lane: op s of a job with n lanes travels on lane s mod n. The job has
@@ -347,8 +355,10 @@ class Host(google.protobuf.message.Message):
         node: builtins.str = ...,
         cpus: builtins.int = ...,
         wires: collections.abc.Iterable[builtins.str] | None = ...,
+        natted: builtins.bool = ...,
+        outward: builtins.bool = ...,
     ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["address", b"address", "cpus", b"cpus", "grpc_port", b"grpc_port", "incarnation", b"incarnation", "index", b"index", "lanes", b"lanes", "node", b"node", "packet_bytes", b"packet_bytes", "ranks", b"ranks", "state", b"state", "wire_version", b"wire_version", "wires", b"wires"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["address", b"address", "cpus", b"cpus", "grpc_port", b"grpc_port", "incarnation", b"incarnation", "index", b"index", "lanes", b"lanes", "natted", b"natted", "node", b"node", "outward", b"outward", "packet_bytes", b"packet_bytes", "ranks", b"ranks", "state", b"state", "wire_version", b"wire_version", "wires", b"wires"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___Host: typing_extensions.TypeAlias = Host

@@ -8,6 +8,7 @@ import contextlib
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import grpc.aio
@@ -17,6 +18,7 @@ from tests.daemon.helpers import eventually
 from ultima.daemon.base.errors import Unavailable
 from ultima.daemon.hosts import distance, watching
 from ultima.daemon.hosts.host import Place
+from ultima.daemon.hosts.lines import Lines
 from ultima.daemon.hosts.peers import OPTIONS, Peers
 from ultima.daemon.hosts.watching import Told
 from ultima.v1 import peer_pb2, peer_pb2_grpc
@@ -52,7 +54,7 @@ class Heard:
             on_lost=lambda place, stood: self.lost.append(stood),
             on_found=lambda place: self.found.append(time.monotonic()),
         )
-        return Peers(peer_pb2.WatchRequest(incarnation=1, grpc_port=1), told)
+        return Peers(peer_pb2.WatchRequest(incarnation=1, grpc_port=1), told, None, Lines(Path("/nonexistent")))
 
 
 async def later(seconds: float, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:

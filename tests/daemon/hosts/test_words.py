@@ -79,8 +79,9 @@ async def state_parts(peers: Peers, place: Place) -> peer_pb2.ReadStateResponse:
     return told
 
 
-APART = {"Restore", "Watch"}
-"""Nobody waits for their answers: the log has what they say."""
+APART = {"Restore", "Watch", "Attend", "Carry"}
+"""Nobody waits for their answers: the log has what they say. Of Attend only addresses are believed, and Carry has
+bytes."""
 
 
 class Evil(peer_pb2_grpc.PeerServiceServicer):

@@ -68,6 +68,10 @@ def impersonations(job: Any, fellow: Any) -> Iterator[tuple[str, Any, str]]:
         relayed = dict(host_index=1, to_index=0, connection_ids=ids)
         yield "Relay", peer_pb2.RelayRequest(**lives, **relayed), "PERMISSION_DENIED"
     yield "ReadOps", peer_pb2.ReadOpsRequest(**lives, until_ns=2**62), "PERMISSION_DENIED"
+    for node in (told.node, ""):
+        to = peer_pb2.PlaceOfHost(address=told.address, grpc_port=told.grpc_port, node=node)
+        yield "Carry", peer_pb2.CarryRequest(to=to), "PERMISSION_DENIED"
+    yield "Carry", peer_pb2.CarryRequest(ticket=bytes(16)), "NOT_FOUND"
     yield "ReadState", peer_pb2.ReadStateRequest(**lives, root=bytes(32)), "PERMISSION_DENIED"
 
 
@@ -103,10 +107,15 @@ async def test_impersonation__every_call_by_a_wrong_node_is_refused(
                 if not named and field in request.DESCRIPTOR.fields_by_name:
                     getattr(request, field).node = ""
             with pytest.raises(grpc.aio.AioRpcError) as error:
-                call = getattr(stub, method)(request, timeout=5)
-                await (call.read() if method in ("ReadOps", "ReadState") else call)
+                call = getattr(stub, method)(iter([request]) if method == "Carry" else request, timeout=5)
+                await (call.read() if method in ("ReadOps", "ReadState", "Carry") else call)
             assert error.value.code().name.startswith(code), (method, error.value)
             tried.add(method)
+        # Who attends where a host of another node listens is at another place, and that host is called as before.
+        attends = stub.Attend(peer_pb2.AttendRequest(grpc_port=fellow.grpc_port, stays=True))
+        assert (await attends.read()).source == fellow.address and not daemons[0].lines.leads_to(fellow.place)
+        attends.cancel()
+        tried.add("Attend")
         # A watch in another's name stands, and tells nothing of the job: the place is another node's.
         stream = stub.Watch(peer_pb2.WatchRequest(incarnation=1, address=fellow.address, grpc_port=fellow.grpc_port))
         assert (await stream.read()).job == ""
