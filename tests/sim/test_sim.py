@@ -51,6 +51,8 @@ ONCE_FAILED = {
     "4265": "a host that had been cut off took another out of the owners; the oracle gave them no ops to agree again",
     "5942": "a late answer of a daemon that had died brought its host back to life; a real daemon waits for none",
     "3701 --partial": "what a host did not give was missing, for the others had taken it out of the owners",
+    "207006 --coded": "a host that left out steps took the place of a result that another one was still getting",
+    "420025 --partial": "an op of the calm had the microseconds of a contribution that was left long before",
     "135 --coded --hostile": "who came back began where its former life had lied that the job was",
     "567012 --coded --hostile": "as 135",
 }

@@ -112,6 +112,14 @@ static bool goes_ahead(const ut_job *j, uint64_t seq)
     return lower;
 }
 
+/* The place of op |seq| holds a result that a peer still gets from here. Without steps left out that one is four steps
+ * behind, and cannot be; where they are left out it may be that of the step before. */
+static bool is_place_needed(const ut_job *j, uint64_t seq)
+{
+    const ut_op *op = &j->op[seq % UT_OPS_MAX];
+    return op->state == UT_OP_LINGERING && op->seq < seq && !op->account.failed && ut_op_still_needed(j, op);
+}
+
 /* Attempts fail one after the other as long as their cause lasts, so there is ever more time between them. */
 static ut_ns pause(const ut_job *j)
 {
@@ -146,7 +154,8 @@ ut_ns ut_coded_waits_until(const ut_job *j, uint64_t seq, ut_ns since, ut_ns end
     bool is_owed = r->there && !r->had && rank_of(j)->session != UINT32_MAX;
     bool in_vain = lacks_owner(j, seq) && ut_coded_can_be_had(j);
     const ut_ns rested = UT_MAX2(since + pause(j), paced(j, seq));
-    if (!is_owed && !in_vain && !has_strangers(j) && !is_under_way_at_root(j, seq) && !goes_ahead(j, seq))
+    if (!is_owed && !in_vain && !has_strangers(j) && !is_under_way_at_root(j, seq) && !goes_ahead(j, seq) &&
+        !is_place_needed(j, seq))
         return rested;
     /* A call whose time is over waits no more, but its attempts pause. */
     const ut_ns quarter = (end == UT_NEVER ? 10 * UT_SECOND : end > since ? end - since : 0) / 4;
