@@ -67,7 +67,7 @@ def connect(
     world: str | None = None,
     least: int | None = None,
     most: int | None = None,
-    meet: str | None = None,
+    meet: str | Sequence[str] | None = None,
     split: str | None = None,
 ) -> Job:
     """Attaches to the daemon on this host and joins a job as one of its ranks; returns when all ranks are there.
@@ -92,7 +92,8 @@ def connect(
         rendezvous, but, the same on all hosts,
     least: ranks that an op needs (1): with fewer it ends INSUFFICIENT at its deadline;
     most: ranks that the job can have (64), one on each host;
-    meet: "host:port" of the daemon where hosts meet, "" for a job on this host alone;
+    meet: "host:port" of the daemon where hosts meet, or of up to 8, in a list or with commas between, of which any may
+        be down; "" for a job on this host alone;
     split: what becomes of the hosts that a cut network parts from most of the others: "go on" by themselves (the
         default), or "wait", with ops that end INSUFFICIENT, until they meet again.
 

@@ -14,7 +14,7 @@ import typer
 from ultima.base.errors import InvalidArgument
 from ultima.cli.common import say
 from ultima.settings.config import DEFAULT_PORT, join_address
-from ultima.v1.limits import HOSTS_MAX, LOCAL_RANKS_MAX
+from ultima.v1.limits import HOSTS_MAX, LOCAL_RANKS_MAX, MEET_MAX
 
 MASTER_PORT = 29500
 _MASTER = re.compile(
@@ -62,7 +62,10 @@ def run(
     ] = None,
     meet: Annotated[
         str | None,
-        typer.Option(metavar="HOST[:PORT]", help="With --elastic: the daemon where hosts meet; default port 29520."),
+        typer.Option(
+            metavar="HOST[:PORT],...",
+            help="With --elastic: the daemons where hosts meet, of which any may be down; default port 29520.",
+        ),
     ] = None,
     name: Annotated[
         str | None, typer.Option(metavar="JOB", help="Name of the job, as ULTIMA_JOB; the same on all hosts.")
@@ -148,8 +151,10 @@ def _elastic(elastic: str | None, meet: str | None) -> tuple[int, int, str]:
         raise InvalidArgument("--elastic", elastic, f"MIN:MAX, 1 to {HOSTS_MAX}, the first not above the second")
     if meet is None:
         raise InvalidArgument("--meet", None, "HOST or HOST:PORT of the daemon where hosts meet, as --elastic is given")
-    host, port = _host_port(meet, "--meet", DEFAULT_PORT)
-    return int(found[1]), int(found[2]), join_address(host, port)
+    places = [join_address(*_host_port(each, "--meet", DEFAULT_PORT)) for each in meet.split(",")]
+    if len(places) > MEET_MAX:
+        raise InvalidArgument("--meet", meet, f"up to {MEET_MAX} daemons")
+    return int(found[1]), int(found[2]), ",".join(places)
 
 
 def _master(text: str) -> tuple[str, int]:

@@ -40,16 +40,16 @@ class PrivateDaemon:
 
             try:
                 self.bind = address_towards(plan.towards)
-                meets_here = self.bind in {found[4][0] for found in socket.getaddrinfo(plan.towards, 0)}
+                here = self._entries(plan.meets) if plan.elastic else []
             except OSError as error:
                 option = "--meet" if plan.elastic else "--master"
                 raise InvalidArgument(option, plan.towards, f"a host that can be reached ({error})") from None
             if not plan.elastic:
                 # Where programs without torch look for the daemon of rank 0.
                 self._port = environment.get("ULTIMA_PORT") or str(DEFAULT_PORT)
-            elif meets_here and not _listens(self.bind, port := plan.meet.rpartition(":")[2]):
-                # Else that of another run on this host is the one where hosts meet.
-                self._port = port
+            else:
+                # One at which somebody listens is that of another run on this host.
+                self._port = next((port for port in here if not _listens(self.bind, port)), "0")
         self._secret = job_secret(environment)
         if plan.towards:
             _check_security(plan, bool(self._secret), environment)
@@ -60,6 +60,10 @@ class PrivateDaemon:
         self._process: subprocess.Popen[bytes] | None = None
         self._folder = private_folder("ultima-run-")
         self.socket = str(self._folder / "ultimad.sock")
+
+    def _entries(self, meets: list[tuple[str, str]]) -> list[str]:
+        """The ports of those daemons that are to be here. Raises OSError."""
+        return [port for host, port in meets if self.bind in {found[4][0] for found in socket.getaddrinfo(host, 0)}]
 
     def __enter__(self) -> PrivateDaemon:
         command = [sys.executable, "-m", "ultima.daemon.process.main", "--runtime-dir", str(self._folder)]

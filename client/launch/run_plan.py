@@ -38,7 +38,7 @@ class Plan:
     most: int = 0
     """Ranks that such a job can have."""
     meet: str = ""
-    """Where such hosts meet: "host:port" of the daemon of one of them."""
+    """Where such hosts meet: "host:port" of the daemons of some of them, with commas between."""
 
     @property
     def first_rank(self) -> int:
@@ -51,10 +51,16 @@ class Plan:
         return self.least > 0
 
     @property
+    def meets(self) -> list[tuple[str, str]]:
+        """Host and port of each daemon where such hosts meet."""
+        found = [each.rpartition(":") for each in self.meet.split(",")]
+        return [(host.strip("[]"), port) for host, _, port in found]
+
+    @property
     def towards(self) -> str:
         """A host that the daemons of other hosts run on, or by whose side they do; empty for a run of one host."""
         if self.elastic:
-            return self.meet.rpartition(":")[0].strip("[]")
+            return self.meets[0][0]
         return self.master if self.nodes > 1 else ""
 
 

@@ -17,7 +17,7 @@
                                                 place of rank, world_size and rendezvous (docs/elastic.md)
     least              ULTIMA_LEAST             1: ranks that an op needs
     most               ULTIMA_MOST              64: ranks that the job can have, one on each host
-    meet               ULTIMA_MEET              "": this host alone; "host:port" of the daemon where hosts meet
+    meet               ULTIMA_MEET              "": this host alone; "host:port" of the daemon where hosts meet, or some
     split              ULTIMA_ON_SPLIT          go on; "wait": the smaller side of a cut network does not go on alone
     (none)             ULTIMA_TRACE             none; a file for a timeline of the ops, with the rank in its name
     (none)             ULTIMA_MODE              bounded, best_effort or reliable: of float sums that name no mode
@@ -43,7 +43,7 @@ from ultima.base.errors import InvalidArgument
 from ultima.settings import options as job_options
 from ultima.settings.options import Options
 from ultima.v1 import secrets
-from ultima.v1.limits import BUCKET_BYTES_MAX, HOSTS_MAX, JOB_NAME_MAX, WORLD_SIZE_MAX
+from ultima.v1.limits import BUCKET_BYTES_MAX, HOSTS_MAX, JOB_NAME_MAX, MEET_MAX, WORLD_SIZE_MAX
 
 Size = int | str
 
@@ -158,7 +158,7 @@ def resolve(
     world: str | None = None,
     least: int | None = None,
     most: int | None = None,
-    meet: str | None = None,
+    meet: str | Sequence[str] | None = None,
     split: str | None = None,
 ) -> Settings:
     """Settings from arguments, then `environment`, then defaults. Raises InvalidArgument naming the argument or
@@ -311,8 +311,17 @@ def _elastic(
     split_value, split_field = source.pick(split, "split", "ULTIMA_ON_SPLIT", "go on")
     if split_value not in ("go on", "wait"):
         raise InvalidArgument(split_field, split_value, '"go on" or "wait"')
-    place = _address(meet_value, meet_field) if meet_value else ""
-    return _Elastic(least_value, most_value, place, split_value == "wait")
+    return _Elastic(least_value, most_value, _meets(meet_value, meet_field), split_value == "wait")
+
+
+def _meets(value: object, field: str) -> str:
+    """The daemons at which hosts meet, with commas between; "" for none."""
+    several = value.split(",") if isinstance(value, str) else [*value] if isinstance(value, (list, tuple)) else [value]
+    if value in ("", [], ()):
+        return ""
+    if len(several) > MEET_MAX:
+        raise InvalidArgument(field, value, f"up to {MEET_MAX} daemons")
+    return ",".join(_address(each, field) for each in several)
 
 
 def _options(

@@ -54,7 +54,7 @@ from ultima.daemon.hosts.registration import (
     form,
 )
 from ultima.daemon.hosts.seating import Seating
-from ultima.daemon.hosts.seats import seated
+from ultima.daemon.hosts.seats import seated, take_news
 from ultima.v1.limits import WORLD_SIZE_MAX
 
 log = logging.getLogger("ultimad.rendezvous")
@@ -188,12 +188,10 @@ class Coordinator(Seating):
         """
         account = voucher.node or source
         for known in self._records.get(job, ()):
-            if voucher.vouched is None and known.is_of(b""):
+            if known.is_of(b"") if voucher.vouched is None else known.secret and voucher.vouched(known.secret):
+                take_news(known, told)
                 return
-            if voucher.vouched is not None and (
-                (known.vouched is not None and known.restored_by == account)
-                or (known.secret and voucher.vouched(known.secret))
-            ):
+            if voucher.vouched is not None and known.vouched is not None and known.restored_by == account:
                 return
         words = sum(known.vouched is not None for known in self._records.get(job, ()))
         if voucher.vouched is not None and words >= TELLERS_MAX:

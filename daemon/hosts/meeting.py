@@ -17,6 +17,7 @@ from ultima.daemon.base.names import Names
 from ultima.daemon.base.ranges import shown
 from ultima.daemon.hosts.host import Place, split_target
 from ultima.v1 import trainer_pb2
+from ultima.v1.limits import MEET_MAX
 
 ALONE = "this daemon has no `bind` and serves its own host alone: start it with --bind ADDR and certificates"
 ALONE_ADDRESS = "127.0.0.1"  # for people; nobody else is told it
@@ -28,6 +29,8 @@ class Where:
 
     rendezvous: Place | None = None
     advertise: str = ""
+    others: tuple[Place, ...] = ()
+    """Further daemons at which the hosts of a job that come and go may meet."""
 
 
 class Meeting:
@@ -48,8 +51,11 @@ class Meeting:
                 f"allowed: none, or world_size = {request.world_size}"
             )
         named = [(f"rank_addresses[{i}]", text) for i, text in enumerate(request.rank_addresses)]
-        if request.rendezvous:
-            named.append(("rendezvous", request.rendezvous))
+        meets = request.rendezvous.split(",") if request.rendezvous else []
+        if len(meets) > (MEET_MAX if request.least else 1):
+            most = f"up to {MEET_MAX}" if request.least else "one, unless least is given"
+            raise InvalidArgument(f"rendezvous = {shown(request.rendezvous)}: {len(meets)} places: allowed: {most}")
+        named += [("rendezvous", text) for text in meets]
         places = [_place(name, text) for name, text in named]
         if not places:
             return Where()
@@ -59,7 +65,7 @@ class Meeting:
                     raise FailedPrecondition(f"{name} = {shown(text)}: not this host: {ALONE}")
             return Where()
         if request.rendezvous:
-            return Where(places[0])
+            return Where(places[0], others=tuple(places[1:]))
         return self._among(request, places)
 
     def _among(self, request: trainer_pb2.JoinJobRequest, places: list[Place]) -> Where:

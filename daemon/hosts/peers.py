@@ -20,9 +20,8 @@ import asyncio
 import contextlib
 import logging
 import math
-import random
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -32,7 +31,6 @@ import grpc.aio
 from ultima.daemon.base.addresses import listens
 from ultima.daemon.base.calls import answered, messages
 from ultima.daemon.base.errors import (
-    DeadlineExceeded,
     FailedPrecondition,
     InvalidArgument,
     PermissionDenied,
@@ -44,11 +42,12 @@ from ultima.daemon.base.names import Names
 from ultima.daemon.base.waiting import spawn
 from ultima.daemon.hosts import membership
 from ultima.daemon.hosts.distance import HANDSHAKES, Distances, RoundTrip, connection, exchange
+from ultima.daemon.hosts.finding import register_at
 from ultima.daemon.hosts.host import Membership, Place
 from ultima.daemon.hosts.lines import Lines
 from ultima.daemon.hosts.outgoing import Outgoing
 from ultima.daemon.hosts.proofs import Proofs
-from ultima.daemon.hosts.watching import RETRY_SECONDS_MIN, Told, Watching
+from ultima.daemon.hosts.watching import Told, Watching
 from ultima.daemon.trust import answerer, job_secret
 from ultima.daemon.trust.answerer import Answerer
 from ultima.daemon.trust.trust import Trust
@@ -114,30 +113,38 @@ class Peers(Watching):
         self.proofs = Proofs(lambda place: asyncio.ensure_future(self._answers(place, dial=True)), self.stands)
 
     async def register(
-        self, place: Place, request: peer_pb2.RegisterRequest, secret: bytes, deadline: float
+        self, places: Sequence[Place], request: peer_pb2.RegisterRequest, secret: bytes, deadline: float
     ) -> Membership:
         """Registers a rank with a coordinator, trying until `deadline` while nobody is there. Raises Refused.
 
-        Where the job has a secret, the coordinator must know it as well.
+        Of several, which only jobs have whose hosts come and go, it is one that knows the job, else the first that can
+        be reached. Where the job has a secret, the coordinator must know it as well.
         """
-        loop = asyncio.get_running_loop()
-        delay, why = RETRY_SECONDS_MIN, "no answer"
-        while (left := deadline - loop.time()) > 0:
-            try:
-                account = f"uid {request.uid}"
-                found = await self._found(place, account)
-                patience = DIAL_SECONDS + connection(self.round_trip(found)) + exchange(self.round_trip(found))
-                async with self.outgoing.registering(found, min(left, patience)) as seen:
-                    request.host.natted |= self.outgoing.natted
-                    if seen.outward:  # this host is where its calls come from
-                        request.host.outward, request.host.address, self._request.address = True, "", ""
-                    left = max(0.0, deadline - loop.time())
-                    return await self._register(found, request, secret, left, account)
-            except Unavailable as error:
-                why = str(error)
-                await asyncio.sleep(min(delay * random.uniform(0.5, 1.0), max(0.0, deadline - loop.time())))
-                delay = min(2 * delay, 1.0)
-        raise DeadlineExceeded(f"rendezvous {place}: cannot be reached: {why}")
+        account, clock = f"uid {request.uid}", asyncio.get_running_loop().time
+
+        async def attempt(place: Place, only_known: bool, seconds: float) -> Membership:
+            until = clock() + seconds
+            found = await self._found(place, account)
+            patience = DIAL_SECONDS + connection(self.round_trip(found)) + exchange(self.round_trip(found))
+            async with self.outgoing.registering(found, min(until - clock(), patience)) as seen:
+                request.host.natted |= self.outgoing.natted
+                if seen.outward:  # this host is where its calls come from
+                    request.host.outward, request.host.address, self._request.address = True, "", ""
+                request.only_known = only_known
+                told = await self._register(found, request, secret, max(0.0, until - clock()), account)
+            others = [each for each in places if each != place] if told.elastic else []
+            return replace(told, meet=told.meet.union(*[await self._meets(each, account) for each in others]))
+
+        return await register_at(places, attempt, deadline)
+
+    async def _meets(self, place: Place, account: str) -> set[Place]:
+        """A place as hosts watch it, if somebody answers there now, or nobody need to."""
+        try:
+            found = await self._found(place, account)
+            address, *_ = await self._addresses(found, account)
+        except Refused:
+            return set()
+        return {found._replace(address=address)}
 
     async def connect(self, place: Place, request: peer_pb2.ConnectRequest, seconds: float) -> peer_pb2.ConnectResponse:
         """Offers a path to another host of a job. Raises Refused."""

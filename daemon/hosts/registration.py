@@ -38,6 +38,8 @@ class Registration:
     """The op that the rank calls next, if it was in this job before."""
     elastic: Elastic | None = None
     """Of a job whose hosts come and go: then `rank` is only a place in the order of those that wait."""
+    only_known: bool = False
+    """It wants a seat of a job that is known, and begins none."""
 
     @property
     def title(self) -> Title:

@@ -12,7 +12,7 @@ import logging
 from dataclasses import replace
 from functools import partial
 
-from ultima.daemon.base.errors import DeadlineExceeded, FailedPrecondition
+from ultima.daemon.base.errors import DeadlineExceeded, FailedPrecondition, NotFound
 from ultima.daemon.base.quota import Quota
 from ultima.daemon.base.waiting import Changes
 from ultima.daemon.hosts.former import Former
@@ -67,6 +67,8 @@ class Seating:
         until = self._former.told_until(new.job, asyncio.get_running_loop().time())
         if until is not None and await self._changes.until(partial(self._formed, new), min(deadline, until)):
             return
+        if new.only_known:
+            raise NotFound(f"job {new.job!r}: is not known here")
         forming, clock = self._forming_of(new), asyncio.get_running_loop().time
         if conflict := disagreement(new, forming.waiting):
             raise FailedPrecondition(conflict)

@@ -89,6 +89,16 @@ def take_seat(new: Registration, record: Record, now: float) -> Membership | Non
     return _told(record, record.hosts, record.states, under_way=True)
 
 
+def take_news(record: Record, told: Membership) -> None:
+    """Seats that a host of a job says are taken and are free here: its hosts may meet at several daemons, and this one
+    did not give them."""
+    if record.elastic is None or told.elastic is None or record.generation != told.generation:
+        return
+    for index, (host, state) in enumerate(zip(told.hosts, told.states, strict=True)):
+        if index < len(record.hosts) and state is State.UP and record.states[index] is State.ABSENT:
+            record.hosts[index], record.states[index] = host, State.UP
+
+
 def _told(record: Record, hosts: Iterable[Host], states: Iterable[State], under_way: bool) -> Membership:
     return Membership(
         record.generation,

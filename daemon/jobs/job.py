@@ -50,6 +50,13 @@ class JoinSpec:
     """Of a rank that comes back because its daemon was told to stop: the op that it calls next."""
     elastic: Elastic | None = None
     """Hosts of the job come and go; world_size is the number of its seats, and `rank` of no meaning."""
+    others: tuple[Place, ...] = ()
+    """Further daemons at which its hosts may meet, then."""
+
+    @property
+    def places(self) -> list[Place]:
+        """Where it may be registered, if not here: the first that can be reached."""
+        return [*([self.rendezvous] if self.rendezvous else []), *self.others]
 
 
 class View(NamedTuple):

@@ -268,7 +268,7 @@ class JobTable:
             except DeadlineExceeded as error:
                 raise error if self._grpc_port else DeadlineExceeded(f"{error}; {ALONE}") from None
         assert self._peers is not None
-        return await self._peers.register(spec.rendezvous, request(job, spec, host, left), spec.secret, deadline)
+        return await self._peers.register(spec.places, request(job, spec, host, left), spec.secret, deadline)
 
     def _form(self, job: Job, membership: Membership, rank: int) -> None:
         """Takes the membership that a registration brought; only the first one of a life counts."""

@@ -79,6 +79,7 @@ def checked(request: trainer_pb2.JoinJobRequest, limits: Limits, where: Where, a
         secret=request.secret,
         next_op_seq=request.next_op_seq if request.HasField("next_op_seq") else None,
         elastic=elastic(request.least, request.split_waits, request.world_size, options),
+        others=where.others,
     )
 
 

@@ -24,7 +24,8 @@ Jobs = Mapping[int, ElasticJob]
 def enter(host: DaemonProcess, meet: DaemonProcess, job: str, **rules: Any) -> ElasticJob:
     """A rank on a host; it returns when the host is in."""
     chosen = {"world": "elastic", "least": 1, "most": 8, "timeout": 20, "deadline": "2s", "arena": "4M", **rules}
-    made = ultima.connect(job, socket=host.socket, meet=meet.rendezvous, **chosen)
+    places = chosen.pop("meets", meet.rendezvous)
+    made = ultima.connect(job, socket=host.socket, meet=places, **chosen)
     assert isinstance(made, ElasticJob)
     return made
 

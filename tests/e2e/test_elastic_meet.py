@@ -64,3 +64,27 @@ def test_meet__a_daemon_that_is_started_anew_is_told_of_the_job(daemons: Callabl
     finally:
         for job in jobs.values():
             job.close()
+
+
+@pytest.mark.check
+def test_meet__any_of_several_daemons_may_be_down(daemons: Callable[[int], Hosts]) -> None:
+    """The job begins with the first of them dead. Then that one comes up, knows nothing, and the other one dies."""
+    first, second, *found = daemons(6)
+    hosts, name = dict(enumerate(found)), new_job_name()
+    first.kill()
+    meets = [first.rendezvous, second.rendezvous]
+    jobs = enter_all({0: hosts[0], 1: hosts[1]}, second, name, most=4, meets=meets)
+    try:
+        whole_soon(jobs)
+        first.launch()
+        first.wait_until_ready()
+        jobs[2] = enter(hosts[2], second, name, most=4, meets=meets)
+        whole_soon(jobs)
+        assert jobs[2].view.world_size == 3, "the second knows the job"
+        second.kill()
+        jobs[3] = enter(hosts[3], second, name, most=4, meets=meets)
+        whole_soon(jobs)
+        assert sorted(job.rank for job in jobs.values()) == [0, 1, 2, 3], "the first was told"
+    finally:
+        for job in jobs.values():
+            job.close()

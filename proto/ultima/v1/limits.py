@@ -10,6 +10,7 @@ from __future__ import annotations
 JOBS_MAX = 16  # at once, of one daemon
 SESSIONS_MAX = 64  # trainers at once, of one daemon
 HOSTS_MAX, LOCAL_RANKS_MAX = 64, 16  # of one job; ranks of one job on one host
+MEET_MAX = 8  # daemons at which the hosts of one job may meet
 WORLD_SIZE_MAX = HOSTS_MAX * LOCAL_RANKS_MAX
 LANES_MAX = 4  # engines of one daemon
 BUCKET_BYTES_MAX = 2**32 - 1

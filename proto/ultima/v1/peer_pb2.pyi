@@ -158,6 +158,7 @@ class RegisterRequest(google.protobuf.message.Message):
     NEXT_OP_SEQ_FIELD_NUMBER: builtins.int
     LEAST_FIELD_NUMBER: builtins.int
     SPLIT_WAITS_FIELD_NUMBER: builtins.int
+    ONLY_KNOWN_FIELD_NUMBER: builtins.int
     job: builtins.str
     world_size: builtins.int
     bucket_bytes_max: builtins.int
@@ -177,6 +178,8 @@ class RegisterRequest(google.protobuf.message.Message):
     least: builtins.int
     """As in JoinJobRequest. `host.ranks` holds 0 then, whatever seat the host is given."""
     split_waits: builtins.bool
+    only_known: builtins.bool
+    """With `least`: the caller wants a seat of a job that is known here, and is refused with NOT_FOUND if none is."""
     @property
     def host(self) -> ultima.v1.types_pb2.Host:
         """The calling host; `index` is not set yet, `ranks` holds the one rank for which this call speaks. An empty `address`
@@ -203,10 +206,11 @@ class RegisterRequest(google.protobuf.message.Message):
         next_op_seq: builtins.int = ...,
         least: builtins.int = ...,
         split_waits: builtins.bool = ...,
+        only_known: builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["host", b"host", "options", b"options", "proof", b"proof"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["bucket_bytes_max", b"bucket_bytes_max", "host", b"host", "job", b"job", "least", b"least", "left_generation", b"left_generation", "next_op_seq", b"next_op_seq", "options", b"options", "proof", b"proof", "split_waits", b"split_waits", "uid", b"uid", "world_size", b"world_size"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["bucket_bytes_max", b"bucket_bytes_max", "host", b"host", "job", b"job", "least", b"least", "left_generation", b"left_generation", "next_op_seq", b"next_op_seq", "only_known", b"only_known", "options", b"options", "proof", b"proof", "split_waits", b"split_waits", "uid", b"uid", "world_size", b"world_size"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___RegisterRequest: typing_extensions.TypeAlias = RegisterRequest

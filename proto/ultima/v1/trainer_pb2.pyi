@@ -51,7 +51,7 @@ class JoinJobRequest(google.protobuf.message.Message):
     """Ranks in the job, 1 to 1024."""
     rendezvous: builtins.str
     """Where the daemon of rank 0 listens for its peers: "host:port", "[v6]:port", or empty when all ranks are on this
-    host.
+    host. With `least`: up to 8 of them with commas between, each where the hosts of the job may meet.
     """
     bucket_bytes_max: builtins.int
     """Largest bucket that the trainer will reduce, in bytes. 0 takes what fits the trainer's arena, 128 MiB at most, or

@@ -41,6 +41,8 @@ def test_environment__says_where_hosts_meet_and_no_rank() -> None:
         (["--elastic", "2:8"], "--meet is None; allowed: HOST or HOST:PORT of the daemon where"),
         (["--meet", "h"], "--meet is 'h'; allowed: none without --elastic"),
         (["--elastic", "2:8", "--meet", "h:99999"], "--meet is 'h:99999'; allowed: a port from"),
+        (["--elastic", "2:8", "--meet", "h,g:0"], "--meet is 'g:0'; allowed: a port from"),
+        (["--elastic", "2:8", "--meet", ",".join("h" * 9)], "allowed: up to 8 daemons"),
         (["--elastic", "2:8", "--meet", "h", "--nproc-per-node", "2"], "--nproc-per-node is 2; allowed: 1 with"),
         (["--elastic", "2:8", "--meet", "h", "--master", "m"], "--master is 'm'; allowed: none with --elastic"),
     ],
@@ -54,7 +56,12 @@ def test_usage__is_told(arguments: list[str], said: str) -> None:
 def test_private_daemon__listens_where_hosts_meet_if_that_is_here_and_free() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken, Signals() as signals:
         port = taken.getsockname()[1]
-        for meet, found in ((f"127.0.0.1:{port}", "0"), ("127.0.0.1:9", "9"), ("192.0.2.1:9", "0")):
+        for meet, found in (
+            (f"127.0.0.1:{port}", "0"),
+            ("127.0.0.1:9", "9"),
+            (f"127.0.0.1:{port},127.0.0.1:9", "9"),
+            ("192.0.2.1:9", "0"),
+        ):
             plan = Plan(["x"], least=1, most=2, meet=meet, insecure=True)
             try:
                 daemon = PrivateDaemon(plan, {}, signals)

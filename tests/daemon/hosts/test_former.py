@@ -90,3 +90,18 @@ async def test_restore__of_a_fixed_job_host_0_is_the_daemon_itself() -> None:
     here, fixed = coordinator(None, 0.0), replace(told(State.UP, State.UP, State.UP), elastic=None)
     here.restore("job", fixed, "10.0.0.1")
     assert here.record("job").states[0] is State.ABSENT
+
+
+async def test_restore__tells_a_daemon_that_knows_the_job_of_seats_that_others_gave() -> None:
+    """Its hosts may meet at several. What it knows better, a seat whose host is there, it keeps."""
+    here = coordinator(None, 0.0)
+    here.restore("job", told(State.UP, State.UP, State.ABSENT), "10.0.0.1")
+    record, news = here.record("job"), told(State.UP, State.UP, State.UP)
+    assert record is not None
+    other, third = (registration(0, 3, host=host).host for host in (8, 9))
+    hosts = (news.hosts[0], replace(other, index=1, ranks=(1,)), replace(third, index=2, ranks=(2,)))
+    here.restore("job", replace(news, hosts=hosts, generation=78), "10.0.0.1")
+    assert record.states[2] is State.ABSENT, "of another life"
+    here.restore("job", replace(news, hosts=hosts), "10.0.0.1")
+    assert [host.place for host in record.hosts] == [news.hosts[0].place, news.hosts[1].place, third.place]
+    assert record.states == [State.UP] * 3

@@ -56,7 +56,7 @@ def calls(peers: Peers, place: Place) -> dict[str, Callable[[], Awaitable[Any]]]
     """How this daemon makes each call of another one."""
     return {
         "Register": lambda: peers.register(
-            place, peer_pb2.RegisterRequest(job="j", world_size=2), b"", asyncio.get_running_loop().time() + 5
+            [place], peer_pb2.RegisterRequest(job="j", world_size=2), b"", asyncio.get_running_loop().time() + 5
         ),
         "Connect": lambda: peers.connect(place, peer_pb2.ConnectRequest(), 5),
         "Probe": lambda: peers.probe(place, peer_pb2.ProbeRequest(), 5),
