@@ -43,7 +43,9 @@ class DiLoCo(Outer):
     inner_group: the process group of this site's ranks, of any backend, whose ranks hold the same parameters after each
     step, as under DDP (give the module within it). Its first rank takes part in rounds, for which `job` is its own,
     of a rank for each site; on the others `job` is None. All of them make the same calls; tokens are added up, and what
-    a round changes is broadcast within the site. `state_dict`, `theta` and `summary` are the first rank's.
+    a round changes is broadcast within the site. `state_dict`, `theta` and `summary` are the first rank's. Of a model
+    whose parameters are cut over those ranks (FSDP2) each rank averages its shard with the same one of other sites:
+    then `job` is a job of its own on each, whose ranks are the sites, in the same order; and so is the rest.
     sync_every, fragment_sync_delay, fragment_update_alpha, should_quantize: torchft's names of every, delay, alpha, and
     wire="int8". The rest as for `ultima.Outer`.
 
@@ -76,7 +78,13 @@ class DiLoCo(Outer):
         if hook and inner is None:
             raise InvalidArgument("hook", hook, "False without an inner optimizer")
         tensors = Tensors(model)
-        self._site = None if inner_group is None else Site(inner_group, tensors)
+        self._site = None if inner_group is None or tensors.cut else Site(inner_group, tensors)
+        self._sums = None
+        if tensors.cut:
+            for field, given in (("job", job), ("inner_group", inner_group)):
+                if given is None:
+                    raise InvalidArgument(field, None, f"the {field} of this rank's shard, as the model is cut")
+            self._sums = Site(cast(dist.ProcessGroup, inner_group), tensors)
         if self._site is None:
             base = job if job is not None else group_of(group).job
             super().__init__(base or cast(Job, _Alone()), tensors, every, outer=_rule(outer), **options)
@@ -107,7 +115,7 @@ class DiLoCo(Outer):
     def step(self, tokens: float = 1) -> None:
         """See `Outer.step`. Of a site: on all its ranks; tokens are added up."""
         if self._site is None:
-            super().step(tokens)
+            super().step(tokens if self._sums is None else self._sums.total(tokens))
             return
         total = self._site.total(tokens)
         self._site.together(lambda: super(DiLoCo, self).step(total))
