@@ -137,7 +137,7 @@ typedef union ut_alike {
         uint32_t hint;
         uint16_t group;
         uint8_t form;
-        uint8_t none;
+        uint8_t down;
     } sparse;
     struct {
         uint8_t zero[6];

@@ -261,6 +261,10 @@ def _repairs(receipt: Receipt) -> list[str]:
     if receipt.values:
         sent, came = size_text(receipt.wire_sent), size_text(receipt.wire_received)
         lines.append(f"Sparse: this host gave {receipt.values} values; {sent} were sent for the sum, and {came} came.")
+        if receipt.error_answer:
+            lines.append(
+                f"It came back as int8: rounding took about {receipt.error_answer:.3g} from each element of it."
+            )
     if receipt.wire:
         sent, came = size_text(receipt.wire_sent), size_text(receipt.wire_received)
         lines.append(

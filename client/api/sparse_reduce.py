@@ -15,7 +15,7 @@ from ultima.base.durations import Duration
 from ultima.base.errors import InvalidArgument, Unsupported
 from ultima.base.receipt import Receipt
 from ultima.base.sparse_form import Floats, Indices, SparseCall
-from ultima.base.words import ADAPTIVE, AGREE, COLLECTIVES, FLOAT32, FORMS, GROUP_MAX, MODES, OPS, RETURN
+from ultima.base.words import ADAPTIVE, AGREE, COLLECTIVES, DOWNS, FLOAT32, FORMS, GROUP_MAX, MODES, OPS, RETURN
 from ultima.session.op import Layout, Op
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ class SparseReduce:
         group: int = 1,
         hint: int | None = None,
         form: str = "float32",
+        down: str | None = None,
         deadline: Duration | None = None,
         mode: str | None = None,
         agree: bool = False,
@@ -57,8 +58,10 @@ class SparseReduce:
         hint: how many entries a rank gives about, the same number on all ranks: ops with like hints take like times, by
             which the engine bounds them.
         form: how values travel: "float32", "float16", "bfloat16" or "float8" (e4m3, with one scale for all values of a
-            rank). `ultima.sparse.rounded` says what arrives of a value. Sums come back in the same form, those of
-            float8 as float16.
+            rank). `ultima.sparse.rounded` says what arrives of a value.
+        down: how sums come back: None for the same form (of float8 it is float16), or "int8": in blocks of 64 values
+            that share a scale, rounded at random as `allreduce(wire="int8")` rounds its results. NaN and infinity come
+            back as NaN, and blocks below 2^-100 as 0. All ranks have the same bits. A job of one host does not round.
         deadline, mode, agree: as for allreduce.
         returns: is called with the entries that the result does not hold, if there are some, before this returns: with
             indices, and flat values. `Feedback.put_back` takes them, so that they are sent again later. See
@@ -71,11 +74,13 @@ class SparseReduce:
         The receipt counts the bytes of the dense tensor: a range of which a packet said that nothing but zeros is in
         it has come. Elements that never came hold the own entries of this host's ranks (summed or averaged), or 0.
         Raises InvalidArgument, Unsupported or ResourceExhausted (before anything is sent), Desync (also for another
-        `group`, `form` or `hint`), and as allreduce. After an exception an array outside the arena is untouched.
+        `group`, `form`, `down` or `hint`), and as allreduce. After an exception an array outside the arena is
+        untouched.
         """
         handle = self.allreduce_sparse_async(
-            indices, values, out, op=op, group=group, hint=hint, form=form, deadline=deadline, mode=mode, agree=agree
-        )
+            indices, values, out, op=op, group=group, hint=hint, form=form, down=down, deadline=deadline, mode=mode,
+            agree=agree,
+        )  # fmt: skip
         try:
             return handle.wait()
         finally:
@@ -94,6 +99,7 @@ class SparseReduce:
         group: int = 1,
         hint: int | None = None,
         form: str = "float32",
+        down: str | None = None,
         deadline: Duration | None = None,
         mode: str | None = None,
         agree: bool = False,
@@ -109,6 +115,8 @@ class SparseReduce:
             raise InvalidArgument("agree", agree, "False in mode 'best_effort', where nothing is sent again")
         if form not in FORMS:
             raise InvalidArgument("form", form, "one of " + ", ".join(FORMS))
+        if down is not None and down not in DOWNS:
+            raise InvalidArgument("down", down, "None or one of " + ", ".join(DOWNS))
         _check_whole("group", group, 1, GROUP_MAX)
         _check_whole("hint", 0 if hint is None else hint, 0, _HINT_MAX)
         target, kind = elements(out, None, "out", writable=True)
@@ -124,7 +132,9 @@ class SparseReduce:
             text = "sparse contributions are summed only by algorithm 'tar', without a policy, in jobs that are not "
             text += "deterministic; ranks of other jobs can send containers (ultima.sparse.exchange)"
             raise Unsupported("allreduce_sparse", text)
-        call = SparseCall(entries, group, FORMS[form], hint or 0)
+        if down is not None:
+            _check_known(self._connection, down)
+        call = SparseCall(entries, group, FORMS[form], hint or 0, 0 if down is None else DOWNS[down])
         layout = Layout(COLLECTIVES["allreduce_sparse"], target.nbytes, apart=True, sparse=call)
         adaptive = deadline is None and self._connection.settings.adaptive
         times = self._connection.times(now, deadline)
@@ -138,6 +148,14 @@ class SparseReduce:
 def _check_whole(field: str, value: Any, least: int, most: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise InvalidArgument(field, value, f"a whole number, {least} to {most}")
+
+
+def _check_known(connection: Connection, down: str) -> None:
+    """Raises Unsupported, alike on all ranks, if the daemon of a host does not know this form of answers."""
+    lacking = next((host for host in connection.session.hosts if host.ranks and f"down_{down}" not in host.wires), None)
+    if lacking is not None:
+        text = f"down = {down!r}: allowed: None; host {lacking.index} ({lacking.address}) knows "
+        raise Unsupported("allreduce_sparse", text + (", ".join(lacking.wires) or "none"))
 
 
 def _contribution(indices: Any, values: Any, group: int, size: int) -> tuple[AnyArray, int]:

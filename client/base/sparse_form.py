@@ -30,6 +30,8 @@ class SparseCall:
     group: int
     form: int
     hint: int
+    down: int = 0
+    """Of answers: 0, as `form` says, or one of `words.DOWNS`."""
 
     @property
     def nbytes(self) -> int:

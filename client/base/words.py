@@ -90,6 +90,9 @@ COLLECTIVE_BY_CODE = {code: name for name, code in COLLECTIVES.items()}
 # How the values of a sparse allreduce travel; of float8 that is e4m3, with one scale for a contribution.
 FORMS = {"float32": 0, "float16": 1, "bfloat16": 2, "float8": 3}
 FORM_BY_CODE = {code: name for name, code in FORMS.items()}
+# In what its answers travel, if it asks for another form than that of the contributions.
+DOWNS = {"int8": 5}
+DOWN_BY_CODE = {0: None} | {code: name for name, code in DOWNS.items()}
 GROUP_MAX = 256
 
 # In what a quantised allreduce travels, the finest first.
@@ -160,6 +163,8 @@ def field_value(field: str, number: int) -> object:
         return COLLECTIVE_BY_CODE.get(number, number)
     if field == "form":
         return FORM_BY_CODE.get(number, number)
+    if field == "down":
+        return DOWN_BY_CODE.get(number, number)
     if field == "wire":
         return wire_words(number) or "none"
     if field == "agree":

@@ -387,7 +387,7 @@ class Op:
             "agree": self.flags & AGREE,
             "divisor": self.flags & WORLD,
             "weight": int(self.layout.weight is not None),
-            **{name: getattr(self.layout.sparse, name, 0) for name in ("group", "form", "hint")},
+            **{name: getattr(self.layout.sparse, name, 0) for name in ("group", "form", "hint", "down")},
             "wire": self.layout.quant.forms if self.layout.quant else 0,
         }
 

@@ -33,7 +33,8 @@ def _say_words(entry: Any, layout: Layout) -> None:
     entry.entries = alike.all = entry.rounding = 0
     if sparse is not None:
         entry.entries = sparse.entries
-        alike.sparse.hint, alike.sparse.group, alike.sparse.form = sparse.hint, sparse.group, sparse.form
+        alike.sparse.hint, alike.sparse.group = sparse.hint, sparse.group
+        alike.sparse.form, alike.sparse.down = sparse.form, sparse.down
     elif quant is not None:
         alike.quant.forms, entry.rounding = quant.forms, quant.nearest
     elif layout.note is not None:

@@ -33,7 +33,7 @@ def _sparse(call: Any) -> SparseCall | None:
     if COLLECTIVE_BY_CODE[call.collective] != "allreduce_sparse":
         return None
     said = call.alike.sparse
-    return SparseCall(call.entries, said.group, said.form, said.hint)
+    return SparseCall(call.entries, said.group, said.form, said.hint, said.down)
 
 
 def _sizes(call: Any, hosts: int) -> tuple[int, int]:

@@ -61,6 +61,37 @@ def test_sparse__sums_are_exact_and_alike(four: Hosts, places: str, seed: int) -
                 np.testing.assert_array_equal(results[step], wanted, err_msg=f"rank {rank}, {form} {density} {group}")
 
 
+def test_sparse__answers_in_int8_are_near_and_alike(four: Hosts) -> None:
+    with ranks([four[0], four[1], four[1]], arena="8M") as jobs:
+        given = [entries(rank, 3, 0.05) for rank in range(3)]
+        wanted = dense(given, 1, "float32") / np.float32(3)
+
+        def train(rank: int, job: ultima.Job) -> tuple[list[Floats], list[ultima.Receipt]]:
+            outs, receipts = [], []
+            for down in (None, "int8"):
+                out = job.empty(SIZE)
+                receipts.append(job.allreduce_sparse(*given[rank], out, down=down, mode="reliable", deadline="20s"))
+                outs.append(np.array(out))
+            return outs, receipts
+
+        everyone = everywhere(jobs, train)
+        for outs, (exact, rounded_once) in everyone:
+            np.testing.assert_array_equal(outs[0], wanted)
+            np.testing.assert_array_equal(outs[1], everyone[0][0][1], err_msg="not the same bits on all ranks")
+            assert (outs[1] == 0)[wanted == 0].all()
+            step = np.abs(wanted).max() / 127 * 17 / 16
+            assert 0 < np.abs(outs[1] - wanted).max() <= step
+            assert exact.error_answer == 0 < rounded_once.error_answer < step
+        # What is expected of rounding at random is what it does, within a quarter of it.
+        did = float(np.sqrt(np.square(everyone[0][0][1] - wanted).mean()))
+        assert abs(did / everyone[0][1][1].error_answer - 1) < 0.25
+        given[1] = given[2] = (np.empty(0, np.uint32), np.empty(0, np.float32))
+        failed = everywhere(jobs, lambda rank, job: job.allreduce_sparse(
+            *given[1], np.empty(SIZE, np.float32), down="int8" if rank else None, deadline="20s"))  # fmt: skip
+        assert all(isinstance(each, ultima.Desync) and each.field == "down" for each in failed), failed
+        assert (failed[0].mine, failed[0].theirs) == (None, "int8")
+
+
 def test_sparse__async_ops_among_dense_ones(four: Hosts) -> None:
     with ranks(four[:3], arena="16M") as jobs:
 

@@ -59,12 +59,14 @@ def average_entries(
     ended: Ended,
     *,
     form: str,
+    down: str | None = None,
     hint: int,
     mode: str,
     deadline: Duration,
 ) -> Sequence[EntriesPart | Failed]:
     """Starts averaging into |out|, flat float32 on the CPU; |indices| ascend. Returns what to wait for.
 
+    down: as for `allreduce_sparse`; where containers are exchanged nothing comes back rounded.
     ended: told once of each run of the entries, in any thread, when its op has ended: which entries these were; what
     was not delivered, None for nothing, else a value for each of the run, 0 for what was; and how many bytes of them a
     rank sent where that is known, else -1.
@@ -83,7 +85,7 @@ def average_entries(
             share = -(-hint * piece.numel() // max(1, out.numel()))
             local = indices[run] - np.uint32(at)
             handle = job.allreduce_sparse_async(
-                local, values[run], piece, hint=share, form=form, mode=mode, deadline=deadline
+                local, values[run], piece, hint=share, form=form, down=down, mode=mode, deadline=deadline
             )
             parts.append(EntriesPart(handle, partial(_told, ended, run, local, values[run])))
             at, first = end, last

@@ -265,6 +265,7 @@ class UltimaProcessGroup(NativeProcessGroup):
         ended: Ended,
         *,
         form: str = "float32",
+        down: str | None = None,
         hint: int = 0,
         mode: str | None = None,
         deadline: Duration | None = None,
@@ -287,7 +288,7 @@ class UltimaProcessGroup(NativeProcessGroup):
         if NATIVE not in job.collectives:
             limit = self.timeout_s  # an exchange is complete or fails: that is not what a short deadline is for
         parts = average_entries(
-            job, out, indices, values, ended, form=form, hint=hint, mode=mode or self._mode, deadline=limit
+            job, out, indices, values, ended, form=form, down=down, hint=hint, mode=mode or self._mode, deadline=limit
         )
         return self._work([tensor], parts, copies, True)
 

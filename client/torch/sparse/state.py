@@ -25,7 +25,7 @@ from torch._C._distributed_c10d import GradBucket
 from ultima.base.checks import check_switch, check_whole
 from ultima.base.durations import Duration
 from ultima.base.errors import InvalidArgument
-from ultima.base.words import FORMS
+from ultima.base.words import DOWNS, FORMS
 from ultima.sparse import Feedback
 from ultima.torch.hooks.allreduce import allreduce_hook
 from ultima.torch.hooks.bucket_options import BucketOptions, Policy
@@ -90,6 +90,8 @@ class SparseState(RememberingState):
     momentum: 0, or the factor of a momentum that is applied here, before the choice. Then the optimizer is plain SGD
         without momentum: every step must have it once.
     values: how values travel: "float32", "float16", "bfloat16" or "float8". What rounding takes away is sent later.
+    down: how averages come back: None as the values, or "int8", a quarter of float32's bytes, as `allreduce_sparse` has
+        it. What is rounded there no memory keeps; rounding at random has no bias.
     choose: "sampled" looks at some elements and goes over a gradient once, with the threshold that they suggest;
         "exact" sends the largest exactly.
     auto: whether each bucket goes dense or sparse by what took less time, as all ranks measured it together. The ranks
@@ -114,6 +116,7 @@ class SparseState(RememberingState):
         dense_below: int = 1000,
         momentum: float = 0.0,
         values: str = "float32",
+        down: str | None = None,
         choose: str = "sampled",
         auto: bool = False,
         mode: str | None = None,
@@ -128,12 +131,14 @@ class SparseState(RememberingState):
         check_switch(auto, "auto")
         if values not in FORMS:
             raise InvalidArgument("values", values, ", ".join(FORMS))
+        if down is not None and down not in DOWNS:
+            raise InvalidArgument("down", down, "None or one of " + ", ".join(DOWNS))
         rules = Feedback(0, ratio, momentum=momentum, choose=choose, warmup_steps=warmup_steps)
         super().__init__(
             group, Memories(rules, dense_below, values), Ways((DENSE, SPARSE), bool(auto)), hadamard,
             mode=mode, deadline=deadline, policy=policy, budget=budget, sync_every=sync_every,
         )  # fmt: skip
-        self._form, self._start_step, self._momentum = values, start_step, momentum
+        self._form, self._down, self._start_step, self._momentum = values, down, start_step, momentum
         self._summary = SparseSummary()
 
     def summary(self) -> SparseSummary:
@@ -190,7 +195,7 @@ class SparseState(RememberingState):
         try:
             return group.average_entries(
                 tensor, chosen.indices, chosen.values, partial(self._ended, chosen, went), form=self._form,
-                hint=chosen.expected, mode=mode, deadline=deadline,
+                down=self._down, hint=chosen.expected, mode=mode, deadline=deadline,
             )  # fmt: skip
         except Exception:
             chosen.put_back(slice(0, chosen.indices.size))

@@ -3,6 +3,7 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -110,6 +111,7 @@ def test_bad_input__is_named_before_anything_is_sent() -> None:
             ("out.*float64", {"into": np.zeros(12)}),
             ("op.*max.*avg, sum", {"op": "max"}),
             ("form.*int4.*float32, float16, bfloat16, float8", {"form": "int4"}),
+            ("down.*int4.*None or one of int8", {"down": "int4"}),
             ("group.*257.*1 to 256", {"group": 257}),
             ("group.*True", {"group": True}),
             ("hint.*-1.*0 to 4294967295", {"hint": -1}),
@@ -124,8 +126,11 @@ def test_bad_input__is_named_before_anything_is_sent() -> None:
         assert job.allreduce_sparse_async(np.arange(2), np.ones(2, np.float32), out).op_seq == 0, "none used a number"
 
 
-@pytest.mark.parametrize(("field", "mine", "theirs"), [("group", 1, 2), ("form", "float32", "float8"), ("hint", 5, 6)])
-def test_desync__another_group_form_or_hint(field: str, mine: Any, theirs: Any) -> None:
+@pytest.mark.parametrize(
+    ("field", "mine", "theirs"),
+    [("group", 1, 2), ("form", "float32", "float8"), ("hint", 5, 6), ("down", None, "int8")],
+)
+def test_desync__another_group_form_hint_or_down(field: str, mine: Any, theirs: Any) -> None:
     with jobs_of(2) as jobs:
         outs = [np.full(8, 9, np.float32) for _ in jobs]
         handles = [
@@ -146,6 +151,15 @@ def test_desync__a_dense_allreduce_meets_a_sparse_one() -> None:
             with pytest.raises(ultima.Desync) as raised:
                 handle.wait()
             assert raised.value.field == "collective"
+
+
+def test_down__a_daemon_that_does_not_know_it_is_named() -> None:
+    with jobs_of(2) as jobs:
+        out = np.zeros(4, np.float32)
+        hosts = jobs[0]._connection.session.hosts
+        jobs[0]._connection.session.hosts = (replace(hosts[0], wires=("int16", "int8")), *hosts[1:])
+        with pytest.raises(ultima.Unsupported, match=r"down = 'int8': allowed: None; host 0 \(127.*knows int16, int8$"):
+            jobs[0].allreduce_sparse(np.arange(1), out[:1], out, down="int8")
 
 
 def test_jobs_without__a_policy_or_a_daemon_that_sums() -> None:

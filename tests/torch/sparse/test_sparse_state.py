@@ -111,6 +111,20 @@ def test_sparse_state__nothing_given_is_lost(daemon: FakeDaemon) -> None:
     assert all(state.kept()["1"] > 0 for state in states), "what rounding took from the bias"
 
 
+def test_sparse_state__asks_for_answers_in_int8(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    real = ultima.Job.allreduce_sparse_async
+
+    def spy(job: Any, *given: Any, **named: Any) -> Any:
+        asked.append((named["form"], named["down"]))
+        return real(job, *given, **named)
+
+    monkeypatch.setattr(ultima.Job, "allreduce_sparse_async", spy)
+    with FakeDaemon(WORLD) as daemon:
+        step(made(daemon, values="float16", down="int8"), [Model() for _ in range(WORLD)], 0)
+    assert asked == [("float16", "int8")] * WORLD
+
+
 def test_sparse_state__start_steps_go_dense_and_momentum_goes_on(daemon: FakeDaemon) -> None:
     """Two dense steps, then sparse ones. With a momentum a parameter that goes whole gets what SGD would make of it."""
     states, models = made(daemon, start_step=2, momentum=0.5), [Model() for _ in range(WORLD)]
@@ -353,6 +367,7 @@ def test_auto__is_alike_on_all_ranks() -> None:
         ("momentum", lambda: SparseState(momentum=1)),
         ("choose", lambda: SparseState(choose="some")),
         ("values", lambda: SparseState(values="int8")),
+        ("down", lambda: SparseState(down="int4")),
         ("start_step", lambda: SparseState(start_step=-1)),
         ("warmup_steps", lambda: SparseState(warmup_steps=1.5)),
         ("dense_below", lambda: SparseState(dense_below=-1)),
