@@ -23,6 +23,8 @@ from ultima.api.collectives import Collectives
 from ultima.api.connection import Connection
 from ultima.api.elastic import Views
 from ultima.api.every_job import EveryJob
+from ultima.api.follow import Following
+from ultima.api.giving import GivenHandle
 from ultima.api.handle import Handle
 from ultima.api.newcomers import Newcomers
 from ultima.api.partial import Partial
@@ -69,6 +71,7 @@ def connect(
     most: int | None = None,
     meet: str | Sequence[str] | None = None,
     split: str | None = None,
+    follow: bool | None = None,
 ) -> Job:
     """Attaches to the daemon on this host and joins a job as one of its ranks; returns when all ranks are there.
 
@@ -95,7 +98,8 @@ def connect(
     meet: "host:port" of the daemon where hosts meet, or of up to 8, in a list or with commas between, of which any may
         be down; "" for a job on this host alone;
     split: what becomes of the hosts that a cut network parts from most of the others: "go on" by themselves (the
-        default), or "wait", with ops that end INSUFFICIENT, until they meet again.
+        default), or "wait", with ops that end INSUFFICIENT, until they meet again;
+    follow: whether a rank that comes to a job under way is in no op before it has caught up (`ElasticJob.follow`).
 
     Raises InvalidArgument, DaemonUnavailable (after 2 s of trying), JoinTimeout (not all ranks came), JoinRefused,
     Desync (another rank gave another world size or option), ResourceExhausted or ProtocolError; never later than
@@ -124,6 +128,7 @@ def connect(
         most=most,
         meet=meet,
         split=split,
+        follow=follow,
     )
     return open_job(settings, connector_override or _daemon_connector())
 
@@ -440,7 +445,7 @@ class CodedJob(Job):
     *(name for call in _CALLS for name in (call, f"{call}_async")),
     instead="a job whose hosts come and go has only allreduce",
 )
-class ElasticJob(Views, Job, Newcomers):
+class ElasticJob(Views, Job, Newcomers, Following):
     """One rank of a job whose hosts come and go. `rank` is its seat: the number stays as long as the host is in, and
     numbers of those who left are given again. `view` says who is in; averages are over those that are."""
 
@@ -448,6 +453,16 @@ class ElasticJob(Views, Job, Newcomers):
         Job.__init__(self, connection)
         Views.__init__(self, connection)
         Newcomers.__init__(self, connection)
+        Following.__init__(self, connection)
+
+    def _launch(self, request: Op) -> Handle:
+        answered = self._answered(request) if self._outside else None
+        if answered is not None:
+            return answered
+        session, giver = self._connection.begin(request), self._giver
+        if giver is None or giver.over:
+            return Handle(session, request)
+        return GivenHandle(session, request, giver)
 
     def allreduce_async(self, array: Any, op: str = "avg", **options: Any) -> Handle:
         """As `Job.allreduce_async`, for averages and sums in the modes bounded and best_effort, of numbers as they

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ultima.api.connection import Connection
+from ultima.api.giving import Giver
 from ultima.api.requests import allreduce_op
 from ultima.base.durations import DURATION_MAX_S, Duration, duration_s
 from ultima.base.errors import DaemonLost, DeadlineExceeded, Desync, InvalidArgument, Unsupported
@@ -194,6 +195,9 @@ class Newcomers:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._in_vain: set[int] = set()
+        self._outside = False
+        self._giver: Giver | None = None
+        """While other ranks follow this one."""
 
     @property
     def asked(self) -> bool:
@@ -205,9 +209,10 @@ class Newcomers:
         """Gives the state to newcomers, if there are some: call it on every rank before each op, with the arrays that
         the op changes, while no op is under way.
 
-        While nobody asks this costs about a microsecond, and nothing is read. Else this rank stands still until all
-        who ask have the state; so do the others, and the next op finds them all at the same place. If replicas had
-        drifted apart, which ops that end PARTIAL can do, they are made the same by the way, as in `sync_state`.
+        While nobody asks this costs about a microsecond, and nothing is read. For a rank that calls `follow` this one
+        takes a copy, and goes on. Else it stands still until all who ask have the state; so do the others, and the next
+        op finds them all at the same place. If replicas had drifted apart, which ops that end PARTIAL can do, they are
+        made the same by the way, as in `sync_state`.
 
         state: a dict of names to numpy arrays or CPU tensors, or to such dicts; the same names, types and shapes on all
         ranks. It must be writable, and may be changed again when the call returns.
@@ -219,9 +224,20 @@ class Newcomers:
         is lost the next op says.
         """
         self._check_revision(revision)
-        seconds = _seconds(wait, "wait")
-        if not self.asked:
+        seconds = seconds_of(wait, "wait")
+        session = self._connection.session
+        if session.look() is not SessionState.OPEN or self._outside:
             return None
+        report = self._stand_still(state, revision, seconds) if session.state_wanted else None
+        if self._giver is not None and (self._giver.over or not session.followed or (report and report.sources)):
+            self._giver.end()  # what a round brought is another state than followers have
+            self._giver = None
+        if session.followed and self._giver is None and session.state_line is not None:
+            arrays = Arrays(state, writable=True)
+            self._giver = Giver(session.state_line.another(), arrays, revision, session.calls_next)
+        return report
+
+    def _stand_still(self, state: Any, revision: int, seconds: float) -> StateReport | None:
         made = self._round(state, revision, seconds)
         try:
             return made.give(self._in_vain)
@@ -254,7 +270,7 @@ class Newcomers:
         self._check_revision(revision)
         if mode not in CHOICES:
             raise InvalidArgument("mode", mode, ", ".join(CHOICES))
-        made = self._round(state, revision, _seconds(timeout, "timeout"))
+        made = self._round(state, revision, seconds_of(timeout, "timeout"))
         try:
             taken = made.take(mode == "popular")
         except ConnectionError as error:
@@ -294,7 +310,8 @@ class Newcomers:
             raise InvalidArgument("revision", revision, "a whole number, 0 or more")
 
 
-def _seconds(given: Duration, field: str) -> float:
+def seconds_of(given: Duration, field: str) -> float:
+    """Of a call that gives or takes state. Raises InvalidArgument."""
     seconds = duration_s(given, field)
     if seconds > min(600.0, DURATION_MAX_S):
         raise InvalidArgument(field, given, "a duration of at most 600 s")

@@ -310,6 +310,7 @@ def _join(settings: Settings, ticket: str, until_ns: int, lifeline: socket.socke
         next_op_seq=next_op_seq,
         least=settings.least,
         split_waits=settings.split_waits,
+        follow=settings.follow,
     )
     with _channel(settings.socket) as channel:
         try:

@@ -101,12 +101,25 @@ class StateLine(Protocol):
     """What the daemon does for ranks that give or take state (trainer.proto). Both raise ConnectionError when it does
     not."""
 
-    def turn(self, word: Word | None, table: int, answer: tuple[int, bytes], wait_s: float) -> Turn:
-        """Says a word, and answers a wish (0 for none); what others say, as soon as it is not that table any more."""
+    def turn(
+        self, word: Word | None, table: int, answer: tuple[int, bytes], wait_s: float, ready: bool = False
+    ) -> Turn:
+        """Says a word, and answers a wish (0 for none); what others say, as soon as it is not that table any more.
+        ready: this rank followed the others, and is to be in their ops now."""
         ...
 
-    def read(self, rank: int, root: bytes, parts: Sequence[int]) -> Iterator[tuple[int, bytes]]:
-        """Parts of the state of another rank; with none of them, its list."""
+    def give(self, answer: tuple[int, bytes], wait_s: float) -> Turn:
+        """The turn of who gives to followers: answers a wish, and returns the next one, as soon as there is one."""
+        ...
+
+    def read(
+        self, rank: int, root: bytes, parts: Sequence[int], kind: int = 0, op_seq: int = 0
+    ) -> Iterator[tuple[int, bytes]]:
+        """Parts of the state of another rank; with none of them, its list. kind: what else (`Kind`)."""
+        ...
+
+    def another(self) -> StateLine:
+        """One more for the same rank, with a connection of its own."""
         ...
 
     def close(self) -> None:

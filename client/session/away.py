@@ -117,6 +117,8 @@ class Following:
         """Of a job whose hosts come and go, until somebody takes them."""
         self.state_wanted = False
         """Another rank of such a job waits for the state of this one."""
+        self.followed = False
+        """Another rank, which is in no op yet, takes the state and the results of this one."""
         self._behind = 0
         """Ops that the other ranks did without this one, and that it has yet to call: see `Session.take_over`."""
         self._back_within_s = 0.0
@@ -138,6 +140,7 @@ class Following:
         self._notes += heard.notes
         self._see([view for told in heard.views if (view := view_of(told, self._attachment.rank)) is not None])
         self.state_wanted = self.state_wanted if heard.state_wanted is None else heard.state_wanted
+        self.followed = self.followed if heard.followed is None else heard.followed
         self._back_within_s = heard.back_within_s or self._back_within_s
         return heard.ended
 

@@ -31,13 +31,15 @@ class Heard(NamedTuple):
     """Who is in a job whose hosts come and go, one after another."""
     state_wanted: bool | None = None
     """Whether another rank of such a job waits for state, if that has changed."""
+    followed: bool | None = None
+    """Whether another rank follows this one, likewise."""
 
 
 def hear(line: socket.socket) -> Heard:
     """All that has come. A timeout of |line| would be waited for."""
     notes: list[str] = []
     views: list[object] = []
-    back_within_s, wanted = 0.0, None
+    back_within_s, wanted, followed = 0.0, None, None
     try:
         while data := line.recv(NOTE_BYTES_MAX, socket.MSG_DONTWAIT):
             said = _said(data)
@@ -45,16 +47,16 @@ def hear(line: socket.socket) -> Heard:
             if "view" in said:
                 views.append(said["view"])
             if "state_wanted" in said:
-                wanted = said["state_wanted"] is True
+                wanted, followed = said["state_wanted"] is True, said.get("followed") is True
             if isinstance(text, str) and text:
                 notes.append(text)
             if isinstance(back, int) and back > 0:
                 back_within_s = min(back / 1e3, BACK_S_MAX)
     except BlockingIOError:
-        return Heard(notes, False, back_within_s, views, wanted)
+        return Heard(notes, False, back_within_s, views, wanted, followed)
     except OSError:
         pass
-    return Heard(notes, True, back_within_s, views, wanted)
+    return Heard(notes, True, back_within_s, views, wanted, followed)
 
 
 def tell(notes: Sequence[str]) -> None:

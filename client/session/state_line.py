@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import grpc
 
@@ -26,7 +26,9 @@ class DaemonStateLine:
         self._channel: Any = None
         self._guard = threading.Lock()
 
-    def turn(self, word: Word | None, table: int, answer: tuple[int, bytes], wait_s: float) -> Turn:
+    def turn(
+        self, word: Word | None, table: int, answer: tuple[int, bytes], wait_s: float, ready: bool = False
+    ) -> Turn:
         """See StateLine."""
         request = trainer_pb2.TurnStateRequest(
             session=self._session,
@@ -36,18 +38,48 @@ class DaemonStateLine:
             wish=answer[0],
             data=answer[1],
             wait_ms=int(wait_s * 1e3),
+            ready=ready,
         )
+        return self._turn(request, wait_s)
+
+    def give(self, answer: tuple[int, bytes], wait_s: float) -> Turn:
+        """See StateLine."""
+        request = trainer_pb2.TurnStateRequest(
+            session=self._session,
+            ticket=self._ticket,
+            gives=True,
+            wish=answer[0],
+            data=answer[1],
+            wait_ms=int(wait_s * 1e3),
+        )
+        return self._turn(request, wait_s)
+
+    def another(self) -> DaemonStateLine:
+        """See StateLine."""
+        return DaemonStateLine(self._socket, self._session, self._ticket)
+
+    def _turn(self, request: trainer_pb2.TurnStateRequest, wait_s: float) -> Turn:
+        stub = self._stub()
         try:
-            told = self._stub().TurnState(request, timeout=wait_s + PATIENCE_S)
-        except grpc.RpcError as error:
+            told = stub.TurnState(request, timeout=wait_s + PATIENCE_S)
+        except (grpc.RpcError, ValueError) as error:
             raise _trouble(error) from None
         ranks = tuple(Rank(row.rank, row.life, _word(row)) for row in told.rows)
-        return Turn(told.table, ranks, told.next_op_seq, told.wish, told.part)
+        asked = told.wish, told.part, told.kind, told.op_seq
+        return Turn(told.table, ranks, told.next_op_seq, *asked, told.followers)
 
-    def read(self, rank: int, root: bytes, parts: Sequence[int]) -> Iterator[tuple[int, bytes]]:
+    def read(
+        self, rank: int, root: bytes, parts: Sequence[int], kind: int = 0, op_seq: int = 0
+    ) -> Iterator[tuple[int, bytes]]:
         """See StateLine."""
         request = trainer_pb2.FetchStateRequest(
-            session=self._session, ticket=self._ticket, rank=rank, root=root, parts=parts
+            session=self._session,
+            ticket=self._ticket,
+            rank=rank,
+            root=root,
+            parts=parts,
+            kind=cast("types_pb2.StateKind.ValueType", kind),
+            op_seq=op_seq,
         )
         call = self._stub().FetchState(request, timeout=READ_S)
         try:
@@ -81,4 +113,6 @@ def _word(row: trainer_pb2.StateRow) -> Word | None:
 
 
 def _trouble(error: Any) -> ConnectionError:
+    if isinstance(error, ValueError):  # gRPC's word for a channel that another thread has closed
+        return ConnectionError("CANCELLED: the connection was closed")
     return ConnectionError(f"{error.code().name}: {error.details()}")

@@ -19,6 +19,7 @@
     most               ULTIMA_MOST              64: ranks that the job can have, one on each host
     meet               ULTIMA_MEET              "": this host alone; "host:port" of the daemon where hosts meet, or some
     split              ULTIMA_ON_SPLIT          go on; "wait": the smaller side of a cut network does not go on alone
+    follow             (none)                   no; a newcomer is in no op before it has caught up (`ElasticJob.follow`)
     (none)             ULTIMA_TRACE             none; a file for a timeline of the ops, with the rank in its name
     (none)             ULTIMA_MODE              bounded, best_effort or reliable: of float sums that name no mode
     (none)             ULTIMA_JOB_SECRET        none; the job's secret, or ULTIMA_JOB_SECRET_FILE a file that holds it
@@ -105,6 +106,8 @@ class Settings:
     """Above 0: hosts come and go, world_size is the number of seats, and an op needs so many ranks."""
     split_waits: bool = False
     """Then the smaller side of a cut network waits; else it goes on by itself."""
+    follow: bool = False
+    """Of a job whose hosts come and go: the rank comes in when it has caught up with the others."""
 
 
 def size_bytes(value: object, field: str, low: int, high: int) -> int:
@@ -160,13 +163,14 @@ def resolve(
     most: int | None = None,
     meet: str | Sequence[str] | None = None,
     split: str | None = None,
+    follow: bool | None = None,
 ) -> Settings:
     """Settings from arguments, then `environment`, then defaults. Raises InvalidArgument naming the argument or
     variable.
     """
     check_names(environment)
     source = _Source(environment)
-    rules = _elastic(source, world, least, most, meet, split)
+    rules = _elastic(source, world, least, most, meet, split, follow)
     if rules is None:
         number, ranks = _rank_and_world(source, rank, world_size)
         addresses = _rank_addresses(source, rank_addresses, ranks)
@@ -202,6 +206,7 @@ def resolve(
         trace=environment.get("ULTIMA_TRACE", ""),
         least=rules.least if rules else 0,
         split_waits=bool(rules and rules.split_waits),
+        follow=bool(follow),
     )
 
 
@@ -295,16 +300,21 @@ class _Elastic(NamedTuple):
 
 
 def _elastic(
-    source: _Source, world: object, least: object, most: object, meet: object, split: object
+    source: _Source, world: object, least: object, most: object, meet: object, split: object, follow: object
 ) -> _Elastic | None:
     world, field = source.pick(world, "world", "ULTIMA_WORLD", None)
     if world not in (None, "fixed", "elastic"):
         raise InvalidArgument(field, world, '"elastic": hosts come and go; "fixed" is the default')
     if world != "elastic":
-        for name, given in (("least", least), ("most", most), ("meet", meet), ("split", split)):
+        for name, given in (
+            *(("least", least), ("most", most), ("meet", meet), ("split", split)),
+            ("follow", follow or None),
+        ):
             if given is not None:
                 raise InvalidArgument(name, given, 'none without world="elastic"')
         return None
+    if follow not in (None, True, False):
+        raise InvalidArgument("follow", follow, "True or False")
     most_value = _whole(*source.pick(most, "most", "ULTIMA_MOST", HOSTS_MAX), 1, HOSTS_MAX)
     least_value = _whole(*source.pick(least, "least", "ULTIMA_LEAST", 1), 1, most_value)
     meet_value, meet_field = source.pick(meet, "meet", "ULTIMA_MEET", "")

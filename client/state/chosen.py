@@ -27,6 +27,8 @@ class Word(NamedTuple):
     """Of what it has to give; empty for nothing, or nothing yet."""
     size: int
     revision: int
+    follows: int = 0
+    """Above 0: it is in no op yet, and takes the state and results of this rank less one."""
 
 
 class Rank(NamedTuple):
@@ -50,6 +52,11 @@ class Turn(NamedTuple):
     wish: int = 0
     """Another host asks for a part of the state here; 0: none does."""
     part: int = 0
+    kind: int = 0
+    """What of it (`ultima.state.results.Kind`), and the op from which on results are asked for."""
+    op_seq: int = 0
+    followers: int = 0
+    """Ranks that follow this one, in answer to who gives to them."""
 
 
 def op_of(ranks: Sequence[Rank]) -> int:

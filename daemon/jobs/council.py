@@ -169,7 +169,10 @@ class Council:
 
     async def admitted(self, job: Job, deadline: float) -> None:
         """Returns when a host that comes back to a job is a member again, or nobody takes it in."""
-        if job.membership is not None and job.membership.under_way:
+        if job.follows:
+            if not await self._changes.until(lambda: job.over or self.epoch(job) is not None, deadline):
+                raise DeadlineExceeded(f"job {job.name!r}: no host that is in it said so")
+        elif job.membership is not None and job.membership.under_way:
             until = min(deadline, asyncio.get_running_loop().time() + TOLD_SECONDS)
             if job.elastic:
                 until = deadline
@@ -180,6 +183,13 @@ class Council:
                 await self._changes.until(lambda: job.over or job not in self._rooms or self._is_in(job), until)
             if job.elastic and not self._is_in(job):
                 raise DeadlineExceeded(f"job {job.name!r}: the hosts in it did not take this one in")
+
+    def caught_up(self, job: Job) -> None:
+        """A rank that followed the others is to be in ops now: from here on this host asks them to be taken in."""
+        if job.follows:
+            job.follows = False
+            log.info("host has caught up job=%s next_op_seq=%d", job.name, self._engine.next_op_seq(job.number))
+            self.review(job)
 
     async def leave(self, job: Job, deadline: float) -> None:
         """Returns when the others have agreed on a view without this host, or nobody is left who could, or too late."""
@@ -205,7 +215,8 @@ class Council:
         epoch = self.epoch(job)
         if epoch is None:
             return None
-        ranks = tuple(sorted(m.slot for m in epoch.members))
+        me = self._rooms[job].seat.me  # in its seat may be a former life of this host, or another host that is gone
+        ranks = tuple(sorted(m.slot for m in epoch.members if m.slot != me.slot or m == me))
         return View(
             epoch.number, epoch.start, ranks, self._rooms[job].seat.why or (BEGAN if epoch.number == 1 else CAME)
         )
@@ -265,7 +276,7 @@ class Council:
         except Refused as error:
             log.error("engine refused job=%s reason=%s", job.name, error)
             return
-        if word.serial != room.told:
+        if word.serial != room.told and not job.follows:  # of whom the others hear nothing, they take nobody in
             room.told = word.serial
             job.word = epoch_words.to_proto(word)
             self._watchers.tell_word(job)
@@ -334,7 +345,7 @@ class Council:
             margin=0 if partial else int(room.ops_per_second * MARGIN_SECONDS),
             round_trip=max(trips, default=0.0),
             opened=room.opened,
-            leaving=room.leaving,
+            leaving=room.leaving or job.follows,  # it does not go on alone either
             wishes=wishes.options,
             change=tuple(sorted(change.items())),
             short=room.waits_from is not None,

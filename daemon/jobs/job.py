@@ -52,6 +52,8 @@ class JoinSpec:
     """Hosts of the job come and go; world_size is the number of its seats, and `rank` of no meaning."""
     others: tuple[Place, ...] = ()
     """Further daemons at which its hosts may meet, then."""
+    follow: bool = False
+    """Of such a job, if it is under way: the rank is in no op before it says that it has caught up."""
 
     @property
     def places(self) -> list[Place]:
@@ -135,6 +137,8 @@ class Job:
     links: Links | None = None
     ready: bool = False
     """Connected: sessions may be added."""
+    follows: bool = False
+    """The rank here takes state and results of others, and the host does not ask to be taken in yet."""
     over: bool = False
     failed: Refused | None = None
     """Why the job cannot begin."""
@@ -175,6 +179,11 @@ class Job:
     waiting_for: str = ""
     """Whom it waits for while it forms, in words."""
     began: float = field(default_factory=time.monotonic)
+
+    def take_place(self, number: int, memory_bytes: int, membership: Membership, own: Host) -> None:
+        """It has a membership, and is the engine's `number`."""
+        self.number, self.memory_bytes, self.membership, self.own = number, memory_bytes, membership, own
+        self.follows = membership.under_way and any(joiner.spec.follow for joiner in self.joining.values())
 
     def unform(self) -> None:
         """Takes back that it has a membership: its links end, and the engine knows it no more."""

@@ -40,6 +40,8 @@ class Link:
     """Why the path is not up, for people."""
     leaving: bool = False
     """Its trainers have all left in good order: it will not take part in further ops, and needs nothing any more."""
+    follows: bool = False
+    """Its rank is in no op yet, and takes state and results of another one."""
     back_within_s: float = 0.0
     """Above 0: its daemon was told to stop, and reliable ops wait for the host for so long once it is gone."""
     giving_up: asyncio.TimerHandle | None = None

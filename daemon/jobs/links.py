@@ -323,7 +323,7 @@ class Links:
     ) -> None:
         self._engine.peer_connect(self._number, host.index, host.address, host.ports, tx_cids, tx_seal)
         link.host, link.rx_cids, link.tx_cids, link.state, link.why = host, rx_cids, tx_cids, State.UP, ""
-        link.leaving = False
+        link.leaving = link.follows = False
         link.stop_waiting()
         link.came_up.set()
         self._begin_renewing(link)

@@ -7,6 +7,8 @@ from ultima.daemon.hosts.host import Host, State
 from ultima.daemon.jobs.job import Job, Standing
 from ultima.v1 import types_pb2
 
+FOLLOWS = "it takes the state and results of the others, and is in no op yet"
+
 
 def job_view(job: Job) -> types_pb2.JobView | None:
     """The view of a job; None if this host does not know any. A seat that nobody has had yet is in no list."""
@@ -29,6 +31,8 @@ def job_view(job: Job) -> types_pb2.JobView | None:
 
 def _why(job: Job, host: Host, state: State, standing: Standing) -> tuple[str, str]:
     """Why a host is not in: a word, and a clause."""
+    if host is job.own and job.follows:
+        return "follows", FOLLOWS
     if host is job.own or job.links is None:
         return "waits", "the others have not taken this host in yet"
     link = job.links[host.index]
@@ -36,6 +40,8 @@ def _why(job: Job, host: Host, state: State, standing: Standing) -> tuple[str, s
         return "flaps", standing.flaps[host.index]
     if host.index in standing.left or link.leaving:
         return "left", "it left in good order"
+    if state is State.UP and link.follows:
+        return "follows", FOLLOWS
     if state is State.UP:
         return "waits", "it is there, and not taken in yet"
     if state is State.CONNECTING:

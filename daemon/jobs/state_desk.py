@@ -23,10 +23,12 @@ from ultima.daemon.base.waiting import Changes
 from ultima.daemon.engine.host_engine import HostEngine
 from ultima.daemon.hosts.peers import Peers
 from ultima.daemon.jobs.council import Council
+from ultima.daemon.jobs.follow_desk import FollowDesk
 from ultima.daemon.jobs.job import Job
 from ultima.daemon.jobs.link import Link
 from ultima.daemon.jobs.watchers import Watchers
 from ultima.v1 import peer_pb2, trainer_pb2, types_pb2
+from ultima.v1.limits import HOSTS_MAX
 
 PART_BYTES, ROOT_BYTES = 512 << 10, 32
 PARTS_MAX = 256  # that one call asks for
@@ -35,6 +37,7 @@ LIST_PIECES_MAX = 128
 TURN_MS_MAX = 1000
 LOOK_SECONDS = 0.02  # how often a turn looks whether somebody is in the op
 SILENT_SECONDS = 10.0  # without a turn, after which a rank says nothing any more
+FOLLOW_SILENT_SECONDS = 60.0  # the same of one that follows: it makes turns between its steps alone
 
 
 @dataclass(eq=False)
@@ -56,7 +59,7 @@ class _Talk:
     asked: dict[int, _Wish] = field(default_factory=dict)
     told_to: frozenset[tuple[int, int]] = frozenset()
     """Hosts and their lives that were there when the word was told."""
-    told_wanted: bool = False
+    told_wanted: tuple[bool, bool] = (False, False)
 
 
 class StateDesk:
@@ -67,6 +70,7 @@ class StateDesk:
         self._talks: WeakKeyDictionary[Job, _Talk] = WeakKeyDictionary()
         self._numbers = itertools.count(1)
         self._peers: Peers | None = None
+        self.follows = FollowDesk(changes, self.followers)
 
     def start(self, peers: Peers) -> None:
         """Others can be called."""
@@ -80,6 +84,12 @@ class StateDesk:
         """See trainer.proto. Raises Refused."""
         if job.elastic is None:
             raise FailedPrecondition(f"job {job.name!r}: has fixed hosts: state is given where hosts come and go")
+        if request.gives:
+            told = await self.follows.turn(job, request, deadline)
+            self._tell_wanted(job)
+            return told
+        if request.ready:
+            self._council.caught_up(job)
         self._say(job, checked(request.word))
         talk, loop = self._talk(job), asyncio.get_running_loop()
         talk.turned = loop.time()
@@ -100,14 +110,19 @@ class StateDesk:
         self._tell_wanted(job)
         return told
 
-    async def fetch(
-        self, job: Job, rank: int, root: bytes, parts: list[int]
-    ) -> AsyncGenerator[tuple[int, bytes], None]:
+    async def fetch(self, job: Job, asked: trainer_pb2.FetchStateRequest) -> AsyncGenerator[tuple[int, bytes], None]:
         """Parts of the state of another rank. Raises Refused."""
-        if job.links is None or rank not in job.links or self._peers is None:
-            raise NotFound(f"rank = {rank}: allowed: another one of job {job.name!r}")
-        request = peer_pb2.ReadStateRequest(job=job.name, generation=job.generation, root=root, parts=parts)
-        async with aclosing(self._peers.read_state(job.links[rank].host.place, request)) as answers:
+        if job.links is None or asked.rank not in job.links or self._peers is None:
+            raise NotFound(f"rank = {asked.rank}: allowed: another one of job {job.name!r}")
+        request = peer_pb2.ReadStateRequest(
+            job=job.name,
+            generation=job.generation,
+            root=asked.root,
+            parts=asked.parts,
+            kind=asked.kind,
+            op_seq=asked.op_seq,
+        )
+        async with aclosing(self._peers.read_state(job.links[asked.rank].host.place, request)) as answers:
             async for part, data in answers:
                 job.moves.state_bytes["received"] += len(data)
                 yield part, data
@@ -116,12 +131,21 @@ class StateDesk:
 
     def heard(self, job: Job, link: Link, word: types_pb2.StateWord) -> None:
         """What a rank on another host says."""
-        self._talk(job).heard[link.host.index] = link.host.incarnation, checked(word)
+        told = checked(word)
+        self._talk(job).heard[link.host.index] = link.host.incarnation, told
+        link.follows = told.follows > 0
         self._tell_wanted(job)
         self._changes.notify()
 
-    async def read(self, job: Job, root: bytes, parts: list[int]) -> AsyncGenerator[tuple[int, bytes], None]:
-        """Parts of the state that the rank here gives. Raises Refused."""
+    async def read(self, job: Job, request: peer_pb2.ReadStateRequest) -> AsyncGenerator[tuple[int, bytes], None]:
+        """Parts of the state that the rank here gives, and results. Raises Refused."""
+        read = self._read if request.kind == types_pb2.STATE_KIND_ROOT else self.follows.read
+        async with aclosing(read(job, request)) as found:
+            async for part, data in found:
+                yield part, data
+
+    async def _read(self, job: Job, request: peer_pb2.ReadStateRequest) -> AsyncGenerator[tuple[int, bytes], None]:
+        root, parts = request.root, list(request.parts)
         if len(parts) > PARTS_MAX:
             raise InvalidArgument(f"parts: {len(parts)}: allowed: {PARTS_MAX} at most")
         ends = -(-self._talk(job).word.size // PART_BYTES)
@@ -148,6 +172,17 @@ class StateDesk:
         finally:
             for wish in ahead:
                 wish.answer.cancel()
+
+    def followers(self, job: Job) -> int:
+        """How many ranks on other hosts follow the one here."""
+        if job.own is None or job.links is None:
+            return 0
+        heard, mine = self._talk(job).heard, job.own.index + 1
+        said = ((job.links[index], life, word) for index, (life, word) in heard.items() if index in job.links)
+        return sum(
+            link.up() and not link.leaving and link.host.incarnation == life and word.follows == mine
+            for link, life, word in said
+        )
 
     # ---- within ----
 
@@ -180,7 +215,7 @@ class StateDesk:
             talk.wishes.clear()
             talk.asked.clear()
         if word.here and not talk.word.here:
-            asyncio.get_running_loop().call_later(SILENT_SECONDS, self._look, job)
+            asyncio.get_running_loop().call_later(_patience(word), self._look, job)
         talk.word = job.state_word = word
         self._watchers.tell_state(job)
         self._changes.notify()
@@ -190,10 +225,11 @@ class StateDesk:
         talk, loop = self._talk(job), asyncio.get_running_loop()
         if job.over or not talk.word.here:
             return
-        if not job.sessions or loop.time() >= talk.turned + SILENT_SECONDS:
+        silent = talk.turned + _patience(talk.word)
+        if not job.sessions or loop.time() >= silent:
             self._say(job, types_pb2.StateWord())
         else:
-            loop.call_at(talk.turned + SILENT_SECONDS, self._look, job)
+            loop.call_at(silent, self._look, job)
 
     def _rows(self, job: Job) -> list[trainer_pb2.StateRow]:
         epoch, talk = self._council.epoch(job), self._talk(job)
@@ -220,15 +256,19 @@ class StateDesk:
         return told
 
     def _tell_wanted(self, job: Job) -> None:
-        """Tells the ranks here when somebody waits for their state, and when nobody does any more."""
+        """Tells the ranks here when somebody waits for their state or follows them, and when nobody does any more."""
         if job.own is None or job.links is None:
             return
         talk, own = self._talk(job), job.own.index
-        wanted = any(row.word.asks for row in self._rows(job) if row.rank != own)
-        if wanted is not talk.told_wanted:
+        wanted = any(row.word.asks for row in self._rows(job) if row.rank != own), self.followers(job) > 0
+        if wanted != talk.told_wanted:
             talk.told_wanted = wanted
             for session in job.sessions.values():
-                session.trainer.want_state(wanted)
+                session.trainer.want_state(*wanted)
+
+
+def _patience(word: types_pb2.StateWord) -> float:
+    return FOLLOW_SILENT_SECONDS if word.follows else SILENT_SECONDS
 
 
 def checked(word: types_pb2.StateWord) -> types_pb2.StateWord:
@@ -236,6 +276,7 @@ def checked(word: types_pb2.StateWord) -> types_pb2.StateWord:
     whole("word.op_seq", word.op_seq, 0, OP_SEQ_MAX)
     whole("word.size", word.size, 0, INT64_MAX)
     whole("word.revision", word.revision, 0, INT64_MAX)
+    whole("word.follows", word.follows, 0, HOSTS_MAX)
     if len(word.root) not in (0, ROOT_BYTES):
         raise InvalidArgument(f"word.root: {len(word.root)} bytes: allowed: {ROOT_BYTES}, or none")
     return word if word.here else types_pb2.StateWord()

@@ -309,7 +309,7 @@ class JobTable:
         self._by_number[number] = job
         undo.callback(self._by_number.pop, number)
         undo.callback(job.unform)
-        job.number, job.memory_bytes, job.membership, job.own = number, memory_bytes, membership, own
+        job.take_place(number, memory_bytes, membership, own)
         partial = membership.options.partial
         job.partial = PartialStats([host.ranks for host in membership.hosts]) if partial else None
         job.late = None if partial else LateHosts(len(membership.hosts))

@@ -215,7 +215,7 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
             self._check_member(request, context)
             if self._trust is None and all(host.address != source for host, _ in job.hosts()):
                 raise PermissionDenied(f"job = {request.job!r}: {source} is none of its hosts")
-            async with aclosing(self._jobs.fellows.states.read(job, request.root, [*request.parts])) as parts:
+            async with aclosing(self._jobs.fellows.states.read(job, request)) as parts:
                 async for part, data in parts:
                     yield peer_pb2.ReadStateResponse(part=part, data=data)
         except Refused as error:

@@ -80,6 +80,7 @@ def checked(request: trainer_pb2.JoinJobRequest, limits: Limits, where: Where, a
         next_op_seq=request.next_op_seq if request.HasField("next_op_seq") else None,
         elastic=elastic(request.least, request.split_waits, request.world_size, options),
         others=where.others,
+        follow=request.follow,
     )
 
 
@@ -139,7 +140,7 @@ class TrainerService(trainer_pb2_grpc.TrainerServiceServicer):
         """See trainer.proto."""
         try:
             job = self._jobs.at(request.ticket, request.session)[1]
-            found = self._jobs.fellows.states.fetch(job, request.rank, request.root, [*request.parts])
+            found = self._jobs.fellows.states.fetch(job, request)
             async with aclosing(found) as parts:
                 async for part, data in parts:
                     yield trainer_pb2.FetchStateResponse(part=part, data=data)

@@ -118,10 +118,11 @@ class Trainer:
         with contextlib.suppress(OSError):
             self.connection.send(json.dumps({"view": view}).encode(), socket.MSG_DONTWAIT)
 
-    def want_state(self, wanted: bool) -> None:
-        """Says whether another rank of its job waits for its state."""
+    def want_state(self, wanted: bool, followed: bool) -> None:
+        """Says whether another rank of its job waits for its state, and whether one follows it."""
         with contextlib.suppress(OSError):
-            self.connection.send(json.dumps({"state_wanted": wanted}).encode(), socket.MSG_DONTWAIT)
+            told = {"state_wanted": wanted, "followed": followed}
+            self.connection.send(json.dumps(told).encode(), socket.MSG_DONTWAIT)
 
     def part(self, back_within_s: float) -> None:
         """Says that the daemon goes, and for how long it is to be waited for: the last word before it hangs up."""

@@ -574,10 +574,15 @@ class ReadStateRequest(google.protobuf.message.Message):
     GENERATION_FIELD_NUMBER: builtins.int
     ROOT_FIELD_NUMBER: builtins.int
     PARTS_FIELD_NUMBER: builtins.int
+    KIND_FIELD_NUMBER: builtins.int
+    OP_SEQ_FIELD_NUMBER: builtins.int
     job: builtins.str
     generation: builtins.int
     root: builtins.bytes
     """As in StateWord."""
+    kind: ultima.v1.types_pb2.StateKind.ValueType
+    """For STATE_KIND_ROOT alone `root` is read, and for STATE_KIND_RESULTS alone `op_seq`."""
+    op_seq: builtins.int
     @property
     def parts(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """Numbers of parts, at most 256. None: the list."""
@@ -589,8 +594,10 @@ class ReadStateRequest(google.protobuf.message.Message):
         generation: builtins.int = ...,
         root: builtins.bytes = ...,
         parts: collections.abc.Iterable[builtins.int] | None = ...,
+        kind: ultima.v1.types_pb2.StateKind.ValueType = ...,
+        op_seq: builtins.int = ...,
     ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["generation", b"generation", "job", b"job", "parts", b"parts", "root", b"root"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["generation", b"generation", "job", b"job", "kind", b"kind", "op_seq", b"op_seq", "parts", b"parts", "root", b"root"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___ReadStateRequest: typing_extensions.TypeAlias = ReadStateRequest

@@ -41,6 +41,7 @@ class JoinJobRequest(google.protobuf.message.Message):
     NEXT_OP_SEQ_FIELD_NUMBER: builtins.int
     LEAST_FIELD_NUMBER: builtins.int
     SPLIT_WAITS_FIELD_NUMBER: builtins.int
+    FOLLOW_FIELD_NUMBER: builtins.int
     ticket: builtins.str
     """A ticket from the attach socket; good for one call."""
     job: builtins.str
@@ -75,6 +76,10 @@ class JoinJobRequest(google.protobuf.message.Message):
     """With `least`: whether the smaller side of a cut network waits, with ops that end INSUFFICIENT, until it meets the
     larger one; or goes on by itself.
     """
+    follow: builtins.bool
+    """With `least`: in a job that is under way the rank comes in when it says that it is `ready` (TurnStateRequest). Until
+    then it is in no op, and nobody waits for it.
+    """
     @property
     def rank_addresses(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Instead of a rendezvous: one "address:port" of a daemon per rank, in order of rank. Empty, or world_size entries."""
@@ -101,10 +106,11 @@ class JoinJobRequest(google.protobuf.message.Message):
         next_op_seq: builtins.int | None = ...,
         least: builtins.int = ...,
         split_waits: builtins.bool = ...,
+        follow: builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_next_op_seq", b"_next_op_seq", "next_op_seq", b"next_op_seq", "options", b"options"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_next_op_seq", b"_next_op_seq", "bucket_bytes_max", b"bucket_bytes_max", "job", b"job", "least", b"least", "next_op_seq", b"next_op_seq", "options", b"options", "rank", b"rank", "rank_addresses", b"rank_addresses", "rate_bytes_per_s", b"rate_bytes_per_s", "rendezvous", b"rendezvous", "secret", b"secret", "split_waits", b"split_waits", "ticket", b"ticket", "world_size", b"world_size"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_next_op_seq", b"_next_op_seq", "bucket_bytes_max", b"bucket_bytes_max", "follow", b"follow", "job", b"job", "least", b"least", "next_op_seq", b"next_op_seq", "options", b"options", "rank", b"rank", "rank_addresses", b"rank_addresses", "rate_bytes_per_s", b"rate_bytes_per_s", "rendezvous", b"rendezvous", "secret", b"secret", "split_waits", b"split_waits", "ticket", b"ticket", "world_size", b"world_size"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__next_op_seq: typing_extensions.TypeAlias = typing.Literal["next_op_seq"]
     _WhichOneofArgType__next_op_seq: typing_extensions.TypeAlias = typing.Literal["_next_op_seq", b"_next_op_seq"]
@@ -253,6 +259,8 @@ class TurnStateRequest(google.protobuf.message.Message):
     WISH_FIELD_NUMBER: builtins.int
     DATA_FIELD_NUMBER: builtins.int
     WAIT_MS_FIELD_NUMBER: builtins.int
+    GIVES_FIELD_NUMBER: builtins.int
+    READY_FIELD_NUMBER: builtins.int
     session: builtins.int
     """As in LeaveJobRequest."""
     ticket: builtins.str
@@ -263,6 +271,12 @@ class TurnStateRequest(google.protobuf.message.Message):
     data: builtins.bytes
     wait_ms: builtins.int
     """For how long the call may wait for news, 1 s at most."""
+    gives: builtins.bool
+    """A turn of a rank that gives state and results to those who follow it, beside its ops: `word` is not read, and the
+    answer has no table.
+    """
+    ready: builtins.bool
+    """Of a rank that joined with `follow`: it has caught up, and the others may take it in."""
     @property
     def word(self) -> ultima.v1.types_pb2.StateWord: ...
     def __init__(
@@ -275,10 +289,12 @@ class TurnStateRequest(google.protobuf.message.Message):
         wish: builtins.int = ...,
         data: builtins.bytes = ...,
         wait_ms: builtins.int = ...,
+        gives: builtins.bool = ...,
+        ready: builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["word", b"word"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["data", b"data", "session", b"session", "table", b"table", "ticket", b"ticket", "wait_ms", b"wait_ms", "wish", b"wish", "word", b"word"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["data", b"data", "gives", b"gives", "ready", b"ready", "session", b"session", "table", b"table", "ticket", b"ticket", "wait_ms", b"wait_ms", "wish", b"wish", "word", b"word"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___TurnStateRequest: typing_extensions.TypeAlias = TurnStateRequest
@@ -292,6 +308,9 @@ class TurnStateResponse(google.protobuf.message.Message):
     NEXT_OP_SEQ_FIELD_NUMBER: builtins.int
     WISH_FIELD_NUMBER: builtins.int
     PART_FIELD_NUMBER: builtins.int
+    KIND_FIELD_NUMBER: builtins.int
+    OP_SEQ_FIELD_NUMBER: builtins.int
+    FOLLOWERS_FIELD_NUMBER: builtins.int
     table: builtins.int
     next_op_seq: builtins.int
     """The number that follows the newest op that any host is known to have begun."""
@@ -299,6 +318,10 @@ class TurnStateResponse(google.protobuf.message.Message):
     """A part of the caller's state that another host asks for; 0 for none."""
     part: builtins.int
     """As in ReadStateResponse."""
+    kind: ultima.v1.types_pb2.StateKind.ValueType
+    """In answer to `gives`: what is asked for, and how many ranks follow this one."""
+    op_seq: builtins.int
+    followers: builtins.int
     @property
     def rows(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___StateRow]:
         """The ranks of the newest view, the oldest first, with the caller's own."""
@@ -311,8 +334,11 @@ class TurnStateResponse(google.protobuf.message.Message):
         next_op_seq: builtins.int = ...,
         wish: builtins.int = ...,
         part: builtins.int = ...,
+        kind: ultima.v1.types_pb2.StateKind.ValueType = ...,
+        op_seq: builtins.int = ...,
+        followers: builtins.int = ...,
     ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["next_op_seq", b"next_op_seq", "part", b"part", "rows", b"rows", "table", b"table", "wish", b"wish"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["followers", b"followers", "kind", b"kind", "next_op_seq", b"next_op_seq", "op_seq", b"op_seq", "part", b"part", "rows", b"rows", "table", b"table", "wish", b"wish"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___TurnStateResponse: typing_extensions.TypeAlias = TurnStateResponse
@@ -354,11 +380,15 @@ class FetchStateRequest(google.protobuf.message.Message):
     RANK_FIELD_NUMBER: builtins.int
     ROOT_FIELD_NUMBER: builtins.int
     PARTS_FIELD_NUMBER: builtins.int
+    KIND_FIELD_NUMBER: builtins.int
+    OP_SEQ_FIELD_NUMBER: builtins.int
     session: builtins.int
     ticket: builtins.str
     rank: builtins.int
     root: builtins.bytes
     """As in ReadStateRequest."""
+    kind: ultima.v1.types_pb2.StateKind.ValueType
+    op_seq: builtins.int
     @property
     def parts(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]: ...
     def __init__(
@@ -369,8 +399,10 @@ class FetchStateRequest(google.protobuf.message.Message):
         rank: builtins.int = ...,
         root: builtins.bytes = ...,
         parts: collections.abc.Iterable[builtins.int] | None = ...,
+        kind: ultima.v1.types_pb2.StateKind.ValueType = ...,
+        op_seq: builtins.int = ...,
     ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["parts", b"parts", "rank", b"rank", "root", b"root", "session", b"session", "ticket", b"ticket"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["kind", b"kind", "op_seq", b"op_seq", "parts", b"parts", "rank", b"rank", "root", b"root", "session", b"session", "ticket", b"ticket"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___FetchStateRequest: typing_extensions.TypeAlias = FetchStateRequest

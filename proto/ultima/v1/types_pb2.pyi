@@ -272,6 +272,40 @@ HOST_STATE_ABSENT: HostState.ValueType  # 3
 """The host's daemon or all its trainers are gone; ops do not wait for it."""
 Global___HostState: typing_extensions.TypeAlias = HostState
 
+class _StateKind:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _StateKindEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_StateKind.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    STATE_KIND_ROOT: _StateKind.ValueType  # 0
+    """Parts of the state of a root that the other rank stands still for, or its list."""
+    STATE_KIND_HEAD: _StateKind.ValueType  # 1
+    """What a rank gives to those who follow it: JSON of the op before which it was so, its revision, size and root."""
+    STATE_KIND_FOLLOWED: _StateKind.ValueType  # 2
+    """Parts of that state, or its list."""
+    STATE_KIND_RESULTS: _StateKind.ValueType  # 3
+    """Results of ops from `op_seq` on, in pieces of 512 KiB with the numbers 0, 1, ...: of each result 4 bytes, big-endian,
+    with the length of the JSON that follows, which says op, type, size and receipt; and then its bytes. Nothing: that op
+    has not ended yet.
+    """
+
+class StateKind(_StateKind, metaclass=_StateKindEnumTypeWrapper):
+    """What a rank reads of another one's state."""
+
+STATE_KIND_ROOT: StateKind.ValueType  # 0
+"""Parts of the state of a root that the other rank stands still for, or its list."""
+STATE_KIND_HEAD: StateKind.ValueType  # 1
+"""What a rank gives to those who follow it: JSON of the op before which it was so, its revision, size and root."""
+STATE_KIND_FOLLOWED: StateKind.ValueType  # 2
+"""Parts of that state, or its list."""
+STATE_KIND_RESULTS: StateKind.ValueType  # 3
+"""Results of ops from `op_seq` on, in pieces of 512 KiB with the numbers 0, 1, ...: of each result 4 bytes, big-endian,
+with the length of the JSON that follows, which says op, type, size and receipt; and then its bytes. Nothing: that op
+has not ended yet.
+"""
+Global___StateKind: typing_extensions.TypeAlias = StateKind
+
 @typing.final
 class Host(google.protobuf.message.Message):
     """One host of a job: a daemon and the ranks that are attached to it."""
@@ -670,6 +704,7 @@ class StateWord(google.protobuf.message.Message):
     SIZE_FIELD_NUMBER: builtins.int
     REVISION_FIELD_NUMBER: builtins.int
     HERE_FIELD_NUMBER: builtins.int
+    FOLLOWS_FIELD_NUMBER: builtins.int
     op_seq: builtins.int
     """The op that it calls next."""
     asks: builtins.bool
@@ -684,6 +719,10 @@ class StateWord(google.protobuf.message.Message):
     revision: builtins.int
     here: builtins.bool
     """Otherwise it says nothing any more, and the other fields nothing either."""
+    follows: builtins.int
+    """Above 0: it is in no op yet, and takes the state of this rank less one, and then the results of its ops from
+    `op_seq` on. The other fields say nothing then.
+    """
     def __init__(
         self,
         *,
@@ -694,8 +733,9 @@ class StateWord(google.protobuf.message.Message):
         size: builtins.int = ...,
         revision: builtins.int = ...,
         here: builtins.bool = ...,
+        follows: builtins.int = ...,
     ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["asks", b"asks", "here", b"here", "op_seq", b"op_seq", "revision", b"revision", "root", b"root", "size", b"size", "takes", b"takes"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["asks", b"asks", "follows", b"follows", "here", b"here", "op_seq", b"op_seq", "revision", b"revision", "root", b"root", "size", b"size", "takes", b"takes"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___StateWord: typing_extensions.TypeAlias = StateWord
@@ -750,7 +790,7 @@ class HostOutside(google.protobuf.message.Message):
     place: builtins.str
     """"address:port" of its daemon."""
     reason: builtins.str
-    """"gone", "left", "flaps", "never came" or "waits"."""
+    """"gone", "left", "flaps", "never came", "follows" or "waits"."""
     text: builtins.str
     """In words."""
     def __init__(

@@ -12,7 +12,7 @@ from ultima.daemon.base.waiting import Changes
 from ultima.daemon.hosts.peers import Peers
 from ultima.daemon.jobs.state_desk import PART_BYTES, StateDesk
 from ultima.daemon.observe.stats import ViewStats
-from ultima.v1 import trainer_pb2, types_pb2
+from ultima.v1 import peer_pb2, trainer_pb2, types_pb2
 
 ROOT = b"r" * 32
 
@@ -22,7 +22,7 @@ class Place:
 
     def __init__(self) -> None:
         self.told: list[types_pb2.StateWord] = []
-        self.wanted: list[bool] = []
+        self.wanted: list[tuple[bool, bool]] = []
         self.members = [0, 1]
         links = {
             slot: SimpleNamespace(
@@ -34,7 +34,7 @@ class Place:
         class Job(SimpleNamespace):
             __hash__ = object.__hash__
 
-        trainer = SimpleNamespace(want_state=self.wanted.append)
+        trainer = SimpleNamespace(want_state=lambda wanted, followed: self.wanted.append((wanted, followed)))
         self.job: Any = Job(
             name="j", elastic=True, own=SimpleNamespace(index=0), incarnation=70, links=links, number=1, over=False,
             sessions={0: SimpleNamespace(trainer=trainer)}, state_word=None, moves=ViewStats(),
@@ -71,10 +71,10 @@ async def test_heard__ranks_here_are_told_when_another_asks_and_when_no_more() -
     link = place.job.links[1]
     for asks in (True, True, False):
         place.desk.heard(place.job, link, types_pb2.StateWord(here=True, op_seq=5, asks=asks))
-    assert place.wanted == [True, False]
+    assert place.wanted == [(True, False), (False, False)]
     link.host.incarnation = 99  # another life, of which nothing was heard
     place.desk.heard(place.job, link, types_pb2.StateWord(here=True, op_seq=5, asks=True))
-    assert place.wanted == [True, False], "it is not the member that the view names"
+    assert place.wanted == [(True, False), (False, False)], "it is not the member that the view names"
     with pytest.raises(InvalidArgument, match="3 bytes: allowed: 32, or none"):
         place.desk.heard(place.job, link, types_pb2.StateWord(here=True, root=b"abc"))
 
@@ -85,7 +85,7 @@ async def test_read__parts_come_from_the_rank_until_it_gives_another_state() -> 
     found: list[tuple[int, bytes]] = []
 
     async def read(root: bytes, *parts: int) -> None:
-        async for each in place.desk.read(place.job, root, [*parts]):
+        async for each in place.desk.read(place.job, peer_pb2.ReadStateRequest(root=root, parts=parts)):
             found.append(each)
 
     reader = asyncio.create_task(read(ROOT, 1, 0))
