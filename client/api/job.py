@@ -465,10 +465,10 @@ class ElasticJob(Views, Job, Newcomers, Following):
         return GivenHandle(session, request, giver)
 
     def allreduce_async(self, array: Any, op: str = "avg", **options: Any) -> Handle:
-        """As `Job.allreduce_async`, for averages and sums in the modes bounded and best_effort, of numbers as they
-        are, without weights.
+        """As `Job.allreduce_async`, for averages and sums in the modes bounded and best_effort.
 
-        options: deadline, out, mode and dtype; others are refused by name.
+        options: all but agree, which is refused by name. `receipt.weight_due` is of the ranks of the view, as far as
+        their hosts told.
         """
         if op not in GIFT_OPS:
             raise InvalidArgument("op", op, "one of " + ", ".join(GIFT_OPS) + " where hosts come and go")
@@ -476,11 +476,9 @@ class ElasticJob(Views, Job, Newcomers, Following):
             options["mode"] = "bounded"
         if options.get("mode") not in (None, "bounded", "best_effort"):
             raise InvalidArgument("mode", options["mode"], "bounded or best_effort where hosts come and go")
-        for field in ("agree", "wire", "answer", "rounding", "feedback", "weight"):
-            given = options.pop(field, None)
-            if given is not None and given is not False:
-                told = "an array" if field == "feedback" else given
-                raise InvalidArgument(field, told, "False or None where hosts come and go")
+        agree = options.pop("agree", False)
+        if agree is not None and agree is not False:
+            raise InvalidArgument("agree", agree, "False where hosts come and go")
         return super().allreduce_async(array, op, **options)
 
     @property
