@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 
 from ultima.daemon.base.errors import DeadlineExceeded, FailedPrecondition, PermissionDenied, Refused, Unavailable
@@ -66,6 +66,8 @@ class Fellows:
         self.silence = Silence(engine, self._host_absent, self.stands, self._watch_anew, self._round_trip)
         self.on_unheard: Callable[[Job, peer_pb2.WatchResponse], None] = lambda job, news: None
         """Is told what another host of a job found not to get through."""
+        self.laid: Callable[[Job], Awaitable[None]] = _at_once
+        """Returns when packets get to the other hosts of a job that is connected, as far as is known."""
 
     def start(self, grpc_port: int, peers: Peers) -> None:
         """The daemon's own port is known, and others can be called."""
@@ -366,6 +368,10 @@ class Fellows:
             job.links.absent(index, self.returning.went(job, job.links[index]) or why)
         except Refused as error:
             log.error("engine refused job=%s host=%d reason=%s", job.name, index, error)
+
+
+async def _at_once(job: Job) -> None:
+    return
 
 
 def lines_of(jobs: Iterable[Job]) -> tuple[dict[Place, list[Place]], set[Place]]:

@@ -40,6 +40,8 @@ KEEP_SECONDS = 5.0  # between two questions and hellos; NATs keep a mapping for 
 CALL_SECONDS = 2.0
 READY_SECONDS = 5.0  # for both ends to be known to a relay
 SETTLE_SECONDS = 5.0  # after a change: until then the other side may say what it found of the way before
+LAID_SECONDS = READY_SECONDS  # that a rank waits for ways before its first op
+LAID_LOOK_SECONDS = 0.02
 REST_SECONDS = 5.0  # after no relay was found
 OPENINGS = 10  # datagrams to each port of the other side, LOOK_SECONDS / 2 apart: longer than between two questions
 FAILURES_MAX = 2  # calls in a row that a relay does not answer
@@ -117,6 +119,17 @@ class Routes:
         for life in self._deaf.keys() - {life for life, _ in known}:
             del self._deaf[life]
 
+    async def laid(self, job: Job) -> None:
+        """Returns when this host has a way to each host that packets get to by no other, so that the first op need not
+        fail to find that out; after LAID_SECONDS at the latest, as a job without relays is better than none."""
+        until = asyncio.get_running_loop().time() + LAID_SECONDS
+        while self._use != "never" and not job.over and asyncio.get_running_loop().time() < until:
+            links = job.links.values() if job.links is not None else []
+            if all(link.route is not None or not link.up() or _goes_straight(job, link) for link in links):
+                return
+            self.look()
+            await asyncio.sleep(LAID_LOOK_SECONDS)
+
     def close(self) -> None:
         """Ends all."""
         for way in self._ways.values():
@@ -142,9 +155,9 @@ class Routes:
     def _wanted(self, job: Job, link: Link, way: _Way) -> bool:
         """Whether packets of this pair are to go another way, and it is this side that says so."""
         assert job.own is not None
-        blocked = _is_blocked(job, link)
+        needed = way.needed or _is_blocked(job, link) or not _goes_straight(job, link)
         chooses = job.own.index < link.host.index or self._use == "always"
-        return chooses and (blocked or way.needed or self._use == "always")
+        return chooses and (needed or self._use == "always")
 
     def _choice(self, job: Job, link: Link, way: _Way) -> int | None:
         """The first host to which both seem to get through, and that has not failed. One of the two, if it is not this
@@ -153,8 +166,11 @@ class Routes:
         here, there = job.own.index, link.host.index
         deaf = self._deaf.get(job.incarnation, set())
         thirds = [each.host.index for each in job.links.values() if each is not link and each.up()]
-        for by in [there, *thirds, here] if self._use == "always" else [here, there, *thirds]:
-            host = job.own if by == here else job.links[by].host
+        known = [there, *thirds, here] if self._use == "always" else [here, there, *thirds]
+        hosts = [job.own if by == here else job.links[by].host for by in known]
+        # One behind a NAT can answer those who say hello, but they cannot say it unless the NAT lets all in.
+        for host in sorted((each for each in hosts if not each.outward), key=lambda each: each.natted):
+            by = host.index
             if host.incarnation not in way.tried and not {(here, by), (there, by)} & deaf:
                 return by
         return None
@@ -350,6 +366,15 @@ def _is_blocked(job: Job, link: Link) -> bool:
     """Something between this host and another one is known not to get through, by the way that it goes now."""
     assert job.own is not None
     return {job.own.index, link.host.index} in _blocked(job)
+
+
+def _goes_straight(job: Job, link: Link) -> bool:
+    """Whether packets between two hosts may get through unasked, as far as the hosts themselves know: not between two
+    NATs, nor to one, unless they are sealed; then the host before it follows the peer to where its packets come from.
+    """
+    assert job.own is not None
+    natted = [job.own.natted, link.host.natted]
+    return not all(natted) if job.own.node else not any(natted)
 
 
 async def _never() -> list[tuple[int, int]]:

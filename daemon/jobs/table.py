@@ -155,15 +155,15 @@ class JobTable:
     async def _join(self, trainer: Trainer, spec: JoinSpec, deadline: float) -> Joined:
         job = await self._admit(trainer, spec, deadline)
         here = Place(self._config.address, self._grpc_port)
-        heralding = spawn(
-            herald(job, spec, trainer, here, lambda spec: self._forming(spec, job.uid)), f"herald-{job.name}"
-        )
+        work = herald(job, spec, trainer, here, lambda spec: self._forming(spec, job.uid))
+        heralding = spawn(work, f"herald-{job.name}")
         try:
             if job.membership is None:
                 told = await self._register(job, spec, deadline)
                 spec = self._seated(job, spec, told)
                 self._form(job, told, spec.rank)
             await self._connected(job, deadline)
+            await self.fellows.laid(job)
             await self.fellows.council.admitted(job, deadline)
             session, next_op_seq = self._add_session(job, trainer, spec.rank)
             self._changes.notify()

@@ -212,6 +212,7 @@ class Daemon:
             self.hearing.rerouted,
             self._note,
         )
+        self.jobs.fellows.laid = self.routes.laid
         self.jobs.fellows.returning.note = self.jobs.fellows.council.note = self._note
         self._tuning = Tuning(self.jobs, self.jobs.fellows.council, self.jobs.fellows.stands)
         self.health = Health()

@@ -17,8 +17,8 @@ import ultima
 from tests.daemon.trust.papers import Authority
 from tests.lab.cluster import BIN, PORT
 from tests.lab.lab import Lab
-from tests.lab.nat import Kind, NatCluster
-from tests.lab.test_trouble import ranks, reduce_once
+from tests.lab.nat import MTU_LEAST, Kind, NatCluster, set_mtu
+from tests.lab.test_trouble import pieces_sent, ranks, reduce_once
 from ultima import Receipt
 from ultima.admin.calls import get_status
 from ultima.admin.past import get_events
@@ -32,7 +32,7 @@ RELAY_PORT = PORT + 5  # behind two lanes
 
 @contextmanager
 def behind_nats(hosts: int, behind: dict[int, Kind], **options: Any) -> Iterator[NatCluster]:
-    with Lab(hosts) as lab, NatCluster(lab, behind, **options) as cluster:
+    with Lab(hosts, unit="packet") as lab, NatCluster(lab, behind, **options) as cluster:
         yield cluster
 
 
@@ -76,8 +76,9 @@ def test_relay__a_host_behind_a_symmetric_nat_is_reached_by_the_others_own_relay
         assert {receipt.by_relay for receipt in receipts[:2]} == {(2,)}, receipts
         assert [receipt.relays for receipt in receipts[:2]] == [(found[0, 2][0],), (found[1, 2][0],)]
         assert "by relay with rank 2" in str(receipts[0])
+        # The hosts say that there is a NAT: nothing has to fail to find it out.
         kinds = [event.kind for event in get_events(str(cluster.socket(0)))]
-        assert kinds.index("udp_blocked") < kinds.index("path_relayed") and "udp_open" in kinds
+        assert "path_relayed" in kinds and "udp_blocked" not in kinds, kinds
 
 
 def test_relay__two_hosts_behind_symmetric_nats_go_by_the_third() -> None:
@@ -173,6 +174,36 @@ def test_relay__a_stranger_is_refused_and_the_cap_holds() -> None:
 
 def _value(text: str, name: str) -> float:
     return float(next(line.split()[-1] for line in text.splitlines() if line.startswith(name)))
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+def test_relay__hosts_that_only_go_out_are_in_a_job_from_its_first_op(sealed: bool) -> None:
+    """Nothing comes in at the NATs of hosts 1 and 2, no TCP port is forwarded, and nobody told their daemons. Host 0 is
+    the only one that can be dialled."""
+    nats: dict[int, Kind] = {1: "symmetric", 2: "symmetric"}
+    authority = Authority() if sealed else None
+    with behind_nats(3, nats, forwards=False, authority=authority) as cluster, ranks(cluster) as jobs:
+        first = [reduce_once(jobs, 2.0) for _ in range(4)]
+        assert all(receipt.complete for receipts in first for receipt in receipts), (first, ways(cluster))
+        expected = {(1, 2), (2, 1)} if sealed else {(0, 1), (1, 0), (0, 2), (2, 0), (1, 2), (2, 1)}
+        found = ways(cluster)
+        assert found.keys() >= {(1, 2), (2, 1)} and found.keys() <= expected, found
+        assert found[1, 2] == found[2, 1] == (0, False)
+        assert 2 in first[-1][1].by_relay and 1 in first[-1][2].by_relay, first[-1]
+        for index in (1, 2):
+            assert "only goes out: no connection from 10.43.0.1" in cluster.log(index), cluster.log(index)
+
+
+def test_relay__carries_what_a_narrow_path_lets_through() -> None:
+    """The NAT of host 1 carries 1280 bytes, which the other hosts do not know: what goes by relay goes in pieces."""
+    nats: dict[int, Kind] = {1: "symmetric", 2: "symmetric"}
+    with behind_nats(3, nats, forwards=False, authority=Authority()) as cluster:
+        set_mtu(cluster.lab, 1, MTU_LEAST)
+        with ranks(cluster) as jobs:
+            receipts = [receipt for _ in range(3) for receipt in reduce_once(jobs, 20.0)]
+            assert all(receipt.complete for receipt in receipts), receipts
+            assert ways(cluster) == {(1, 2): (0, False), (2, 1): (0, False)}
+            assert min(pieces_sent(cluster)) > 0
 
 
 def test_relay__is_not_used_where_the_daemon_says_never() -> None:

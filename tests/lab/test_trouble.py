@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import ultima
+from tests.daemon.trust.papers import Authority
 from tests.e2e.hosts import everywhere, new_job_name
 from tests.lab.cluster import PORT, Cluster
 from tests.lab.lab import Lab
@@ -36,7 +37,7 @@ def ranks(cluster: Cluster, options: ultima.Options | None = None) -> Iterator[l
     name, places = new_job_name(), cluster.addresses
 
     def join(rank: int, _: str) -> ultima.Job:
-        rendezvous = f"{places[0]}:{PORT}"
+        rendezvous = f"[{places[0]}]:{PORT}" if ":" in places[0] else f"{places[0]}:{PORT}"
         return ultima.connect(
             name, rank, len(places), cluster.socket(rank), rendezvous, timeout=30, arena="16M", options=options
         )
@@ -98,6 +99,21 @@ def test_black_hole__is_found_and_lowered(at_switch: bool) -> None:
             sent = pieces_sent(cluster)
         assert min(sent) > 0, "both directions are narrow"
         assert "full packets do not get through" in cluster.log(0)
+
+
+@pytest.mark.check
+@pytest.mark.parametrize("v6", [False, True], ids=["IPv4", "IPv6"])
+@pytest.mark.parametrize("mtu", [1280, 1420])
+def test_black_hole__of_the_least_mtu_and_of_a_tunnel(mtu: int, v6: bool) -> None:
+    """1280 is what IPv6 promises (RFC 8200, section 5), 1420 what a WireGuard tunnel leaves of 1500. Packets are
+    sealed, so they and their pieces are longer by a tag. Host 1 knows, so TCP finds its own size; the others do not."""
+    with Lab(3, unit="packet") as lab, Cluster(lab, v6=v6, authority=Authority()) as cluster:
+        lab.host(1).set_mtu(mtu, at_switch=False)
+        with ranks(cluster) as jobs:
+            for _ in range(4):
+                receipts = reduce_once(jobs, FOUND_S)
+                assert [receipt.status for receipt in receipts] == [Status.COMPLETE] * 3, receipts
+            assert min(pieces_sent(cluster)) > 0
 
 
 def test_black_hole__that_opens_while_the_job_runs() -> None:
