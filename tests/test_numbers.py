@@ -44,7 +44,8 @@ def test_limits__are_those_of_the_core() -> None:
 
 
 def test_wires__are_those_of_the_client() -> None:
-    assert tuple(words.WIRES) == WIRES and len(WIRES) <= WIRES_MAX and max(map(len, WIRES)) <= WIRE_NAME_MAX
+    known = (*words.WIRES, *(f"down_{form}" for form in words.DOWNS))
+    assert known == WIRES and len(WIRES) <= WIRES_MAX and max(map(len, WIRES)) <= WIRE_NAME_MAX
 
 
 def test_steps__have_as_many_numbers_as_in_the_core() -> None:

@@ -136,8 +136,7 @@ typedef union ut_alike {
     struct {
         uint32_t hint;
         uint16_t group;
-        uint8_t form;
-        uint8_t down;
+        uint8_t form, down;
     } sparse;
     struct {
         uint8_t zero[6];

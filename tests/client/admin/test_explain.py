@@ -161,7 +161,9 @@ def test_explain__who_owned_the_shards_where_not_all_did() -> None:
 def test_explain__a_sparse_op_says_what_travelled() -> None:
     sparse = dataclasses.replace(RECEIPT, values=1000, wire_sent=2048, wire_received=4096)
     line = "Sparse: this host gave 1000 values; 2 KiB were sent for the sum, and 4 KiB came."
-    assert line in explain(sparse, HOSTS, 0)
+    assert line in explain(sparse, HOSTS, 0) and not any("int8" in each for each in explain(sparse, HOSTS, 0))
+    rounded = explain(dataclasses.replace(sparse, error_answer=0.125), HOSTS, 0)
+    assert "It came back as int8: rounding took about 0.125 from each element of it." in rounded
     assert not any("Sparse" in each or "in no sum" in each for each in explain(RECEIPT, HOSTS, 0))
     assert any("in no sum" in each for each in explain(dataclasses.replace(sparse, lacks=True), HOSTS, 0))
 
