@@ -148,7 +148,7 @@ async def test_lines__another_node_gets_no_bytes_and_passes_none(house: House, m
             (peer_pb2.CarryRequest(to=to), grpc.StatusCode.PERMISSION_DENIED),
             (peer_pb2.CarryRequest(), grpc.StatusCode.INVALID_ARGUMENT),
         ):
-            call = stub.Carry(iter([first]))
+            call = stub.Carry(iter([first]), timeout=5)
             with pytest.raises(grpc.aio.AioRpcError) as error:
                 await call.read()
             refused(error.value, code)
