@@ -19,7 +19,7 @@ C_FILES := $(wildcard transport_c/*.py transport_c/*.h transport_c/core/*/*.[ch]
 	transport_c/cipher/*.[ch] \
 	transport_c/udp/*.[ch] transport_c/sim/*.[ch] transport_c/sim/*/*.[ch] transport_c/lan/*.[ch])
 
-.PHONY: help setup demo test check prove soak gpu gpu-wheels floors test-long torchft deb deb-test image docs torch-compliance lint format schema proto bench bench-long tta quant-accuracy lab wheels release clean
+.PHONY: help setup demo test check prove soak gpu gpu-wheels floors test-long torchft deb deb-test image docs torch-compliance lint format schema proto bench bench-long tta quant-accuracy local-accuracy lab wheels release clean
 
 help:
 	@echo "make setup      a virtual environment in $(VENV), with all that the tests need and the extension built in place"
@@ -42,6 +42,7 @@ help:
 	@echo "make bench-long the same with 2000 ops a case, for the tails (hours); ARGS=\"--only loss --case '25 MB, 1 %'\""
 	@echo "make tta        time to accuracy beside Gloo on bad networks, with curves (root, 30 to 40 minutes); ARGS=--quick"
 	@echo "make quant-accuracy  LeNet-5 in float32 and in 16, 8 and 4 bits an element, three seeds (an hour); ARGS=\"--steps 300\""
+	@echo "make local-accuracy  DiLoCo, lost rounds and few bits beside DDP, three models, ten seeds (hours); ARGS=\"--model lenet\""
 	@echo "make reproduce-ultima  the paper's own claims, each with its criterion (root, 3 minutes); ARGS=\"--only mse\""
 	@echo "make reproduce-eager   eager-SGD's claims: virtual time, the simulator, 8 real daemons and trainers (4 minutes)"
 	@echo "make reproduce-rna     RNA's claims, in the same way (3 minutes)"
@@ -140,6 +141,10 @@ tta: setup
 quant-accuracy: setup
 	@.ci/dataset
 	@nice -n 10 $(PY) -m tests.bench.quant_accuracy $(ARGS)
+
+local-accuracy: setup
+	@.ci/dataset
+	@nice -n 10 $(PY) -m tests.bench.local_accuracy $(ARGS)
 
 reproduce-%: setup
 	@$(PY) -m tests.reproduce.main $* $(ARGS)

@@ -31,6 +31,8 @@ class Net:
     wire: str = ""
     """A form of few bits in which vectors and results travel, by the daemon's own kernels."""
     payload: int = 1440
+    narrow: set[tuple[int, int]] = field(default_factory=set)
+    """By op and rank, contributions that were rounded with feedback when they were given."""
     rung: dict[int, Any] = field(default_factory=dict)
     """By rank, what it left with the bell."""
 
@@ -41,7 +43,7 @@ class Net:
         if op not in self.results:
             total = np.zeros_like(next(iter(self.given[op].values())))
             for rank, vector in sorted(self.given[op].items()):
-                came = self._arrives(op, rank, vector)
+                came = vector.copy() if (op, rank) in self.narrow else self._arrives(op, rank, vector)
                 for who, where in self.lost.get(op, ()):
                     if who == rank:
                         came[where] = 0
@@ -49,18 +51,30 @@ class Net:
             self.results[op] = self._arrives(op, None, total)
         return self.results[op]
 
+    def fed(self, op: int, rank: int, vector: Any, feedback: Any) -> Any:
+        """A contribution with what rounding took before, as it arrives; `feedback` then holds what rounding takes."""
+        self.narrow.add((op, rank))
+        return np.concatenate(
+            [
+                rounded(vector[low:high], self.wire, residual=feedback[low:high], payload=self.payload)
+                for low, high in self._chunks(vector.size)
+            ]
+        )
+
+    def _chunks(self, size: int) -> list[tuple[int, int]]:
+        return list(pairwise(size * chunk // self.ranks for chunk in range(self.ranks + 1)))
+
     def _arrives(self, op: int, rank: int | None, vector: Any) -> Any:
         """What becomes of a contribution, or of the sum for None, on its way: each rank sums one chunk."""
         if not self.wire:
             return vector.copy()
         answer = rank is None
         wire = "int8" if answer and self.wire == "int4" else self.wire
-        cuts = [vector.size * chunk // self.ranks for chunk in range(self.ranks + 1)]
         parts = [
             rounded(
                 vector[low:high], wire, Draws(op, chunk if answer else rank or 0, chunk, answer), payload=self.payload
             )
-            for chunk, (low, high) in enumerate(pairwise(cuts))
+            for chunk, (low, high) in enumerate(self._chunks(vector.size))
         ]
         return np.concatenate(parts)
 
@@ -121,10 +135,11 @@ class FakeJob:
         out[indices] = narrow(values, said["form"])
         return self.allreduce_async(out)
 
-    def allreduce_async(self, array: Any, *_: object, **__: object) -> FakeHandle:
+    def allreduce_async(self, array: Any, *_: object, feedback: Any = None, **__: object) -> FakeHandle:
         op, self.op = self.op, self.op + 1
+        given = array.copy() if feedback is None else self.net.fed(op, self.rank, array, feedback)
         if op not in self.net.results:  # else it is over: what comes now is late
-            self.net.given.setdefault(op, {})[self.rank] = array.copy()
+            self.net.given.setdefault(op, {})[self.rank] = given
         return FakeHandle(self, op, array)
 
 
