@@ -22,6 +22,7 @@ from ultima.api.coded import Coded
 from ultima.api.collectives import Collectives
 from ultima.api.connection import Connection
 from ultima.api.elastic import Views
+from ultima.api.elastic_broadcast import ElasticBroadcast
 from ultima.api.every_job import EveryJob
 from ultima.api.follow import Following
 from ultima.api.giving import GivenHandle
@@ -442,10 +443,10 @@ class CodedJob(Job):
     "partial",
     "coded",
     "sync_model",
-    *(name for call in _CALLS for name in (call, f"{call}_async")),
-    instead="a job whose hosts come and go has only allreduce",
+    *(name for call in _CALLS for name in (call, f"{call}_async") if name != "broadcast"),
+    instead="a job whose hosts come and go has only allreduce and broadcast",
 )
-class ElasticJob(Views, Job, Newcomers, Following):
+class ElasticJob(ElasticBroadcast, Views, Job, Newcomers, Following):
     """One rank of a job whose hosts come and go. `rank` is its seat: the number stays as long as the host is in, and
     numbers of those who left are given again. `view` says who is in; averages are over those that are."""
 
@@ -483,8 +484,8 @@ class ElasticJob(Views, Job, Newcomers, Following):
 
     @property
     def collectives(self) -> frozenset[str]:
-        """ "allreduce" alone."""
-        return frozenset({"allreduce"})
+        """ "allreduce" and "broadcast"."""
+        return frozenset({"allreduce", "broadcast"})
 
 
 def open_job(settings: Settings, connector: Connector) -> Job:

@@ -181,7 +181,7 @@ def test_elastic__who_has_other_rules_is_refused(four: Hosts, wrong: dict[str, o
 def test_elastic__what_needs_every_host_is_refused(four: Hosts) -> None:
     with enter(four[0], four[0], new_job_name(), most=1) as job:
         data = np.ones(4)
-        for call in (lambda: job.barrier(), lambda: job.broadcast(data), lambda: job.sync_model([data])):
+        for call in (lambda: job.barrier(), lambda: job.broadcast_async(data), lambda: job.sync_model([data])):
             with pytest.raises(ultima.Unsupported, match="only allreduce"):
                 call()
         for wrong in ({"op": "max"}, {"mode": "reliable"}, {"agree": True}):

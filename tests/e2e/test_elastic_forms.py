@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import ultima
 from tests.e2e.elastic import Jobs, enter, enter_all, whole_soon
 from tests.e2e.hosts import Hosts, everywhere, new_job_name
 from ultima import Receipt
@@ -82,6 +83,45 @@ def test_elastic__weights_and_forms_are_of_those_that_are_in(daemons: Callable[[
         hosts[1].kill()
         jobs.pop(1).close()
         right()
+    finally:
+        for job in jobs.values():
+            job.close()
+
+
+@pytest.mark.check
+def test_elastic__a_broadcast_is_the_roots_to_the_bit_or_nothing(daemons: Callable[[int], Hosts]) -> None:
+    hosts, name = dict(enumerate(daemons(3))), new_job_name()
+    jobs = enter_all(hosts, hosts[0], name, most=3)
+    draw = np.random.default_rng(SEED)
+    sent = draw.integers(0, 256, 10_003, np.uint8)  # of all bits, as NaN and -0.0 are moved too
+
+    def all_at_once(roots: dict[int, int]) -> dict[int, Any]:
+        def one(_: int, number: int) -> Any:
+            data = sent.copy() if jobs[number].rank == roots[number] else np.full_like(sent, number)
+            try:
+                return jobs[number].broadcast(data, roots[number], deadline="3s"), data
+            except ultima.UltimaError as error:
+                return error, data
+
+        return dict(zip(jobs, everywhere(list(jobs), one), strict=True))
+
+    try:
+        level(jobs)
+        for root in range(3):
+            for receipt, data in all_at_once(dict.fromkeys(jobs, root)).values():
+                assert receipt.complete and np.array_equal(data, sent), f"seed {SEED}"
+        found = all_at_once({number: job.rank % 2 for number, job in jobs.items()})
+        assert all(isinstance(error, ultima.Desync) and error.field == "root" for error, _ in found.values()), found
+        gone = jobs.pop(2)
+        root = gone.rank
+        gone.leave()
+        level(jobs)
+        for number, (error, data) in all_at_once(dict.fromkeys(jobs, root)).items():
+            assert isinstance(error, ultima.RanksGone) and error.ranks == (root,), error
+            assert np.array_equal(data, np.full_like(sent, number)), "it is as it was"
+        for wrong in (-1, 64, True, 1.0):
+            with pytest.raises(ultima.InvalidArgument, match=r"root is .*; allowed: a rank, 0 to 63"):
+                jobs[0].broadcast(sent, wrong)  # type: ignore[arg-type]
     finally:
         for job in jobs.values():
             job.close()
