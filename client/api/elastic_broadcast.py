@@ -33,8 +33,7 @@ class ElasticBroadcast:
         it. Raises RanksGone if the root is not in all of it; Desync if ranks named different roots or sizes; and as
         `allreduce`. After an exception the array is untouched.
         """
-        if isinstance(root, bool) or not isinstance(root, int) or not 0 <= root < HOSTS_MAX:
-            raise InvalidArgument("root", root, f"a rank, 0 to {HOSTS_MAX - 1}")
+        _check_root(root)
         target, _ = _taken(array, dtype, "array", writable=True)
         flat = as_bytes(target)
         box = np.zeros(HEAD + -(-flat.size // 8), np.int64)
@@ -54,3 +53,8 @@ class ElasticBroadcast:
         if not mine:
             flat[:] = box[HEAD:].view(np.uint8)[: flat.size]
         return receipt
+
+
+def _check_root(root: object) -> None:
+    if isinstance(root, bool) or not isinstance(root, int) or not 0 <= root < HOSTS_MAX:
+        raise InvalidArgument("root", root, f"a rank, 0 to {HOSTS_MAX - 1}")
