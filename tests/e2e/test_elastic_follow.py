@@ -154,8 +154,8 @@ def test_follow__who_is_followed_dies_and_another_is_followed(daemons: Callable[
             jobs[each] = enter(hosts[each], hosts[0], name, most=4, follow=True)
             assert jobs[each].follow(runs[each].state) is not None
         hosts[3].kill()  # it is missed in no op
-        report = jobs[2].follow(runs[2].state)  # once more, of a later state
-        assert report is not None and set(report.sources) == {0}
+        report = jobs[2].follow(runs[2].state)  # once more; what it has already is not fetched
+        assert report is not None and set(report.sources) <= {0}
         for _ in range(3):
             jobs[2].following(1)
             wait_for(lambda: runs[other].receipts[-1][0] >= report.revision + 3)
@@ -163,7 +163,7 @@ def test_follow__who_is_followed_dies_and_another_is_followed(daemons: Callable[
         with pytest.raises(ultima.RanksGone, match=r"rank 0 gives no result of op \d+.*call follow\(\) again"):
             train(jobs[2], runs[2], report.revision, lambda _: False)
         report = jobs[2].follow(runs[2].state)
-        assert report is not None and set(report.sources) == {jobs[other].rank}
+        assert report is not None and set(report.sources) <= {jobs[other].rank}
         step = train(jobs[2], runs[2], report.revision, lambda _: not jobs[2].following(BUCKETS))
         ends[0] = step + 10
         return train(jobs[2], runs[2], step, lambda step: step >= ends[0])
