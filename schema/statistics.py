@@ -121,50 +121,57 @@ STATS = Struct(
             at=344,
         ),
         Counter("Ports of peers that were followed to a new address.", c="uint64_t path_moves", at=352),
+        Counter("How many of data_sent are parity of packets before them.", c="uint64_t parity_sent", at=360),
+        Counter("Parity packets that came.", c="uint64_t data_parity", at=368, packet_class=True),
+        Counter(
+            "Data packets that did not come and were made of parity; their bytes are used ones.",
+            c="uint64_t data_rebuilt",
+            at=376,
+        ),
     ),
-    360,
+    384,
 )
 
 DRIVER_STATS = Struct(
     "ut_driver_stats",
     (
         Counter("What the engine counts.", c="ut_stats engine", at=0),
-        Counter("System calls that sent.", c="uint64_t send_calls", at=360),
-        Counter("System calls that received.", c="uint64_t receive_calls", at=368),
-        Counter("How often the thread waited for something to do.", c="uint64_t polls", at=376),
-        Counter("Times that a socket was full, and its bursts waited for room.", c="uint64_t send_blocked", at=384),
+        Counter("System calls that sent.", c="uint64_t send_calls", at=384),
+        Counter("System calls that received.", c="uint64_t receive_calls", at=392),
+        Counter("How often the thread waited for something to do.", c="uint64_t polls", at=400),
+        Counter("Times that a socket was full, and its bursts waited for room.", c="uint64_t send_blocked", at=408),
         Counter(
-            "How often the data socket was asked what stands in the host's own queue.", c="uint64_t send_looks", at=392
+            "How often the data socket was asked what stands in the host's own queue.", c="uint64_t send_looks", at=416
         ),
         Counter(
             "Kernel's bytes a second that leave that queue, as measured; 0: nothing stands there.",
             c="uint64_t send_drain_rate",
-            at=400,
+            at=424,
             largest=True,
         ),
         Counter(
             "Bytes of data a second that are handed to it at most; 0: it is not paced.",
             c="uint64_t send_pace",
-            at=408,
+            at=432,
             largest=True,
         ),
         Counter(
             "The most bytes that stood there after a sending, since a rate is known.",
             c="uint64_t send_queued_max",
-            at=416,
+            at=440,
             largest=True,
         ),
         Counter(
-            "Datagrams that the kernel refused; they count as lost in the network.", c="uint64_t send_errors", at=424
+            "Datagrams that the kernel refused; they count as lost in the network.", c="uint64_t send_errors", at=448
         ),
-        Counter("Why the last of them was refused; 0 if none was.", c="uint64_t send_errno", at=432, largest=True),
-        Counter("Receives that the kernel refused.", c="uint64_t receive_errors", at=440),
-        Counter("Receives that held more than one datagram.", c="uint64_t gro_batches", at=448),
-        Counter("CPU time of the engine's thread.", c="uint64_t cpu_ns", at=456),
-        Counter("How often that thread went to another CPU.", c="uint64_t thread_moves", at=464),
-        Counter("Allocations on the data path since start; always 0.", c="uint64_t allocations", at=472),
+        Counter("Why the last of them was refused; 0 if none was.", c="uint64_t send_errno", at=456, largest=True),
+        Counter("Receives that the kernel refused.", c="uint64_t receive_errors", at=464),
+        Counter("Receives that held more than one datagram.", c="uint64_t gro_batches", at=472),
+        Counter("CPU time of the engine's thread.", c="uint64_t cpu_ns", at=480),
+        Counter("How often that thread went to another CPU.", c="uint64_t thread_moves", at=488),
+        Counter("Allocations on the data path since start; always 0.", c="uint64_t allocations", at=496),
     ),
-    480,
+    504,
 )
 
 PEER_STATS = Struct(

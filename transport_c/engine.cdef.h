@@ -389,7 +389,8 @@ typedef struct ut_stats {
         feedback_received, feedback_old, replayed, unknown, malformed, bad_checksum, stash_replayed, bytes_used,
         bytes_late, bytes_duplicate, bytes_repaired, replicas_compared, replicas_differ, ops_complete, ops_partial,
         ops_insufficient, ops_failed, lost_packets, spurious_losses, bad_submissions, events_dropped, receipts_dropped,
-        kernel_drops, progress, oldest_open_ns, oldest_deadline_ns, arrival_rate, receive_wanted, path_sent, path_moves;
+        kernel_drops, progress, oldest_open_ns, oldest_deadline_ns, arrival_rate, receive_wanted, path_sent, path_moves,
+        parity_sent, data_parity, data_rebuilt;
     /* generated: end */
 } ut_stats;
 

@@ -113,7 +113,11 @@ typedef struct ut_stats {
     uint64_t receive_wanted;
     /* Path packets sent: they ask whether a peer is where its packets come from, or answer. */
     uint64_t path_sent;
-    uint64_t path_moves; /* ports of peers that were followed to a new address */
+    uint64_t path_moves;  /* ports of peers that were followed to a new address */
+    uint64_t parity_sent; /* how many of data_sent are parity of packets before them */
+    uint64_t data_parity; /* parity packets that came */
+    /* Data packets that did not come and were made of parity; their bytes are used ones. */
+    uint64_t data_rebuilt;
     /* generated: end */
 } ut_stats;
 
@@ -123,7 +127,8 @@ static inline uint64_t ut_stats_classes(const ut_stats *s)
 {
     /* generated: classes of datagrams (schema/) */
     return s->data_used + s->data_duplicate + s->data_late + s->data_stashed + s->data_refused + s->data_pieces +
-           s->feedback_received + s->feedback_old + s->replayed + s->unknown + s->malformed + s->bad_checksum;
+           s->feedback_received + s->feedback_old + s->replayed + s->unknown + s->malformed + s->bad_checksum +
+           s->data_parity;
     /* generated: end */
 }
 

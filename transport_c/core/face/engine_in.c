@@ -36,7 +36,7 @@ static bool open_packet(ut_engine *e, const ut_job *j, uint32_t host, uint8_t *p
                         ut_ns now)
 {
     ut_conn *c = &j->conn[host];
-    bool data = kind == UT_KIND_DATA || kind == UT_KIND_PIECE;
+    bool data = ut_wire_is_data(kind) || kind == UT_KIND_PIECE;
     uint32_t low = ut_wire_number(packet);
     uint64_t number;
     enum ut_pn verdict = data ? ut_conn_check_pn(c, low, &number) : ut_conn_check_control(c, low, &number);
@@ -199,6 +199,21 @@ static void input_data(ut_engine *e, run *r, uint8_t *packet, size_t len, size_t
     ut_run_begin(&r->data, &h, packet, stride);
 }
 
+/* Sums of packets before it. A cipher opens each of a few, and none of them is taken in as one with others. */
+static void input_parity(ut_engine *e, uint8_t *packet, size_t len, bool ce, ut_ns now)
+{
+    ut_job *j;
+    uint32_t host;
+    ut_data h;
+    if (!conn_of_packet(e, packet, &len, UT_KIND_PARITY, now, &j, &host))
+        return;
+    int error = ut_data_decode(&h, packet, len, ut_job_check(j));
+    if (error)
+        count_undecodable(e, error);
+    else
+        take_data(e, j, host, &h, packet, ce, now);
+}
+
 static void input_piece(ut_engine *e, uint8_t *packet, size_t len, bool ce, ut_ns now)
 {
     ut_piece p;
@@ -223,7 +238,7 @@ static void input_piece(ut_engine *e, uint8_t *packet, size_t len, bool ce, ut_n
         count_undecodable(e, error);
     else if (!whole)
         e->stats.data_pieces++;
-    else if ((error = ut_data_decode(&h, whole, p.whole, UT_CHECK_SUM)) || h.cid != p.cid || h.pn != p.pn)
+    else if ((error = ut_data_decode(&h, whole, p.whole, UT_CHECK_SUM)) || h.cid != p.cid || h.pn != p.pn || h.flags & UT_FLAG_PARITY)
         count_undecodable(e, error ? error : UT_ERR_MALFORMED);
     else
         take_data(e, j, host, &h, whole, ce, now);
@@ -332,13 +347,15 @@ void ut_engine_input(ut_engine *e, uint32_t port, uint8_t *data, size_t len, siz
         e->stats.packets_received++;
         unsigned kind = ut_wire_kind(data + at, n);
         at += n;
-        if (port == UT_PORT_DATA && kind != UT_KIND_PIECE && !ut_wire_is_feedback(kind)) {
+        if (port == UT_PORT_DATA && kind != UT_KIND_PIECE && kind != UT_KIND_PARITY && !ut_wire_is_feedback(kind)) {
             input_data(e, &r, data + at - n, n, stride, ce, now);
             continue;
         }
         take_run(e, &r, ce, now); /* what comes behind it may say that nothing more of it will be taken */
         if (kind == UT_KIND_PIECE && port == UT_PORT_DATA)
             input_piece(e, data + at - n, n, ce, now);
+        else if (kind == UT_KIND_PARITY && port == UT_PORT_DATA)
+            input_parity(e, data + at - n, n, ce, now);
         else if (kind == UT_KIND_GRANT)
             input_grant(e, port, data + at - n, n, now);
         else if (kind == UT_KIND_PATH)

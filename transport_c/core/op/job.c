@@ -107,9 +107,14 @@ ut_job *ut_job_lay_out(ut_carver *c, const ut_job_config *config, uint64_t early
         uint8_t *pieces = ut_carve(c, ut_pieces_memory(&frame));
         const uint32_t flying = ut_conn_sent_room(config->hosts - 1);
         ut_sent *sent = ut_carve(c, sizeof *sent * flying);
+        const uint32_t kept = config->hosts > 1 ? ut_parity_room(payload, config->hosts - 1) : 0;
+        ut_parity_kept *what = ut_carve(c, sizeof *what * kept);
+        uint8_t *payloads = ut_carve(c, (size_t)kept * payload);
+        uint8_t *sums = ut_carve(c, (size_t)UT_PARITY_GROUPS * ut_parity_most(payload) * payload);
         if (!at)
             continue;
         ut_conn_init(&conn[h], stash, ut_conn_stash_bytes(early), sent, flying);
+        ut_parity_init(&conn[h].parity, payload, kept, what, payloads, sums);
         conn[h].pieces = pieces;
         conn[h].seal.cipher = config->cipher;
     }

@@ -36,6 +36,7 @@ struct ut_job {
     uint32_t payload;   /* bytes of payload in a full data packet */
     uint32_t world;     /* ranks of the job */
     uint64_t next_open; /* op_seq below which every op has been opened here */
+    bool parity_due;    /* parity packets may wait for their turn */
     bool op_ended;      /* since the last turn */
     uint64_t awaited;   /* mask of the hosts that have said that they go and come back: op_pause.c */
     uint64_t back;      /* mask of those of them that have another path, on which nothing was heard yet */

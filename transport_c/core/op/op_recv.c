@@ -5,6 +5,7 @@
  * noted of a packet is noted once.
  */
 #include "core/op/op_epoch.h"
+#include "core/op/op_parity.h"
 
 /* ---- data ---- */
 
@@ -82,7 +83,7 @@ static enum ut_taken take(const place *at, const ut_data *h)
     size_t len = h->payload_len;
     uint32_t slot = at->slot;
     assert(op->state == UT_OP_RUNNING && s->kind == UT_STEP_RECEIVE && s->stage == h->stage);
-    op->account.wire_received += len;
+    op->account.wire_received += h->flags & UT_FLAG_REBUILT ? 0 : len;
     bool needed = !t->closed;
     if (needed && s->stage == 1 && !ut_transfer_has(t, slot))
         needed = !ut_fold_moot(&op->fold, s, slot);
@@ -114,11 +115,16 @@ enum ut_taken ut_op_data(ut_job *j, uint32_t host, const ut_data *h, ut_ns now)
 {
     assert(host < j->config.hosts && host != j->config.self);
     place at;
+    if (h->flags & UT_FLAG_PARITY)
+        return ut_op_parity(j, host, h, now);
     enum ut_taken taken = find(j, host, h, &at);
     if (taken == UT_TAKEN_USED)
         taken = take(&at, h);
     if (taken != UT_TAKEN_USED)
         return taken;
+    if (!(h->flags & UT_FLAG_REBUILT))
+        ut_parity_keep(&j->conn[host].parity, ut_op_parity_name(at.op, at.step), at.slot, h->payload,
+                       (uint32_t)h->payload_len);
     note(j, host, &at, h, 1, now);
     if (ut_transfer_over(at.transfer))
         ut_op_check(j, at.op, now);
@@ -153,6 +159,9 @@ uint32_t ut_op_data_run(ut_job *j, uint32_t host, const ut_data_run *r, ut_ns no
     at.op->account.wire_received += n * h->payload_len;
     ut_transfer_mark_run(at.transfer, at.slot, n);
     put(&at, h, &(ut_payloads){h->payload, h->payload_len, r->stride, n, r->payload_crc});
+    for (uint32_t k = 0; k < n && j->conn[host].parity.keeps; k++)
+        ut_parity_keep(&j->conn[host].parity, ut_op_parity_name(at.op, at.step), at.slot + k, h->payload + k * r->stride,
+                       (uint32_t)h->payload_len);
     note(j, host, &at, h, n, now);
     return n;
 }
@@ -177,6 +186,9 @@ void ut_taken_count(ut_stats *s, enum ut_taken taken, size_t payload)
         break;
     case UT_TAKEN_EARLY:
         s->data_stashed++;
+        break;
+    case UT_TAKEN_PARITY:
+        s->data_parity++;
         break;
     }
 }

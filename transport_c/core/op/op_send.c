@@ -5,7 +5,7 @@
  */
 #include "core/base/digest.h"
 #include "core/base/prefetch.h"
-#include "core/op/op.h"
+#include "core/op/op_parity.h"
 #include "core/wire/pieces.h"
 
 #include "kernels/kernels.h"
@@ -82,6 +82,9 @@ static uint32_t add_packets(ut_job *j, ut_op *op, uint32_t i, uint32_t slot, uin
     const uint8_t last = last_percentile(t, slot, &n);
     const bool ask = asks(j, op, i, repair, last, &n, by->now);
     const uint8_t *payload = ut_fold_payload(&op->fold, s, slot, &n, &ranks);
+    if (!repair)
+        ut_op_parity_sends(j, op, i, &(ut_payloads){.first = payload, .len = len, .stride = len, .slots = n}, slot,
+                           by->pieces ? 0 : s->stage == 1 ? ranks : j->world - UT_MIN2(j->world, ranks));
     const uint32_t *crc = s->stage == 1 ? NULL : &op->fold.crc[op->fold.first[s->chunk] + slot];
     const unsigned missing = j->world - UT_MIN2(j->world, ranks);
     const uint64_t pn = ut_conn_sending(c,
@@ -261,7 +264,8 @@ static bool fresh(ut_job *j, ut_ns now, ut_burst *b)
 bool ut_op_output(ut_job *j, ut_ns now, ut_burst *b)
 {
     ut_tokens_look(&j->tokens);
-    return repair(j, 2, now, b) || repair(j, 1, now, b) || fresh(j, now, b);
+    return repair(j, 2, now, b) || repair(j, 1, now, b) || (j->parity_due && ut_op_parity_output(j, now, b)) ||
+           fresh(j, now, b);
 }
 
 /* ---- feedback ---- */

@@ -272,7 +272,7 @@ void ut_op_packet_time(ut_job *j, ut_op *op, uint32_t host, const ut_data *h, ut
     j->ledger.row[host].said.gap = 0; /* if nothing more comes, it is asked after one round trip and its variance */
     j->incast.stale = j->incast.stale || (h->ultima.last && !t->tail) || ut_transfer_complete(t);
     t->tail = t->tail || h->ultima.last;
-    if (op->time.timeout_heard[stage] & ut_bit(host))
+    if (op->time.timeout_heard[stage] & ut_bit(host) || h->flags & UT_FLAG_REBUILT) /* which has no Timeout */
         return;
     op->time.timeout_heard[stage] |= ut_bit(host);
     ut_timing_heard(&j->timing, op->what.timed, stage, host, h->ultima.timeout);

@@ -23,6 +23,7 @@ static void reset_sending(ut_conn *c)
     c->peer.ce = 0;
     memset(&c->cc, 0, sizeof c->cc);
     c->mtu = (ut_mtu){0};
+    ut_parity_reset_sending(&c->parity);
     memset(c->tx.sent, 0, sizeof *c->tx.sent * c->tx.room);
 }
 
@@ -42,6 +43,7 @@ static void reset_receiving(ut_conn *c)
     c->peer.control = 0;
     memset(c->peer.control_bits, 0, sizeof c->peer.control_bits);
     c->heard = c->peer.incast = c->shut = 0;
+    ut_parity_reset_receiving(&c->parity);
     c->rx.stash_len = 0;
     c->rx.stash_bytes = 0;
     memset(c->rx.bits, 0, sizeof c->rx.bits);

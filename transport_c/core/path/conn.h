@@ -13,6 +13,7 @@
 #include "core/path/due.h"
 #include "core/path/move.h"
 #include "core/path/mtu.h"
+#include "core/path/parity.h"
 #include "core/path/sent.h"
 
 enum {
@@ -123,6 +124,7 @@ typedef struct ut_conn {
     /* For a path that does not carry full packets: how ours go, and the unfinished packets that came. */
     ut_mtu mtu;
     uint8_t *pieces; /* ut_pieces_memory() bytes; NULL if the job has no large packets */
+    ut_parity parity;
     ut_conn_peer peer;
     ut_conn_say say;
     ut_conn_rx rx;

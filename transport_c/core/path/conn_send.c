@@ -336,12 +336,14 @@ bool ut_conn_tick(ut_conn *c, ut_ns now, ut_sent_fn *fate, void *context)
     }
     uint64_t pn = c->tx.next;
     uint32_t probe;
-    do { /* more than one if losses were taken back since: their bytes are used twice, and a probe may have no credit */
+    bool parity;
+    do { /* nothing is sent again for parity; more than one if losses were taken back since: their bytes are used twice, and a probe may have no credit */
         while (sent_at(c, --pn)->state != UT_SENT_FLYING)
             assert(pn > c->tx.base);
         probe = sent_at(c, pn)->bytes;
+        parity = sent_at(c, pn)->slot >= UT_SENT_PARITY;
         lose(c, sent_at(c, pn), UT_SENT_SILENT, now, fate, context);
-    } while (c->tx.flying && c->tx.grant < c->tx.bytes - c->tx.lost_bytes + probe);
+    } while (c->tx.flying && (parity || c->tx.grant < c->tx.bytes - c->tx.lost_bytes + probe));
     c->tx.last = now;
     c->tx.pto_doublings += c->tx.pto_doublings < 10;
     return true;

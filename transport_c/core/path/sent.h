@@ -18,6 +18,8 @@ typedef struct ut_sent {
     uint8_t state : 2;  /* enum ut_sent_state */
     uint8_t pieces : 1; /* the packet went in pieces */
 } ut_sent;
+/* The slot of a parity packet, which has none: nothing is sent again for it. Its number is added, for each its own. */
+#define UT_SENT_PARITY (UINT32_C(1) << 31)
 enum { UT_SILENT_PROBES = 3 /* without an answer, after which all that flew is taken for lost */ };
 /* LOST: others that were sent later came before it. SILENT: no answer came in time, to none of them. */
 enum ut_sent_state { UT_SENT_NONE, UT_SENT_FLYING, UT_SENT_LOST, UT_SENT_SILENT };

@@ -78,7 +78,8 @@ int ut_wire_peek(const uint8_t *packet, size_t len, unsigned kind, uint32_t *ret
                                     [UT_KIND_FEEDBACK] = UT_FEEDBACK_HEADER,
                                     [UT_KIND_PIECE] = UT_PIECE_HEADER + 1,
                                     [UT_KIND_GRANT] = UT_GRANT_BYTES,
-                                    [UT_KIND_PATH] = UT_PATH_BYTES};
+                                    [UT_KIND_PATH] = UT_PATH_BYTES,
+                                    [UT_KIND_PARITY] = UT_DATA_HEADER + 1};
     if (kind == 0 || kind >= sizeof least || len < least[kind] || packet[0] != (UT_WIRE_VERSION << 4 | kind))
         return UT_ERR_MALFORMED;
     *ret_cid = get32(packet + 4);
@@ -117,7 +118,8 @@ _Static_assert(UT_COVERAGE_MAX >= UT_HOSTS_MAX * UT_LOCAL_MAX, "all ranks of a j
 ut_data_form ut_data_form_of(const ut_data *h)
 {
     assert(h->op_seq <= UT_OP_SEQ_MAX && h->stage >= 1 && h->stage <= 2);
-    const uint64_t kind = UT_WIRE_VERSION << 4 | UT_KIND_DATA, flags = h->flags & UT_FLAGS;
+    const uint64_t kind = UT_WIRE_VERSION << 4 | (h->flags & UT_FLAG_PARITY ? UT_KIND_PARITY : UT_KIND_DATA);
+    const uint64_t flags = h->flags & UT_FLAGS;
     const uint64_t time = h->time_us & UT_TIME_MASK, stage = h->stage - 1u, coverage = h->coverage & UT_COVERAGE_MAX;
     return (ut_data_form){.word = {ut_swapped(kind << 56 | flags << (32 + UT_TIME_BITS) | time << 32 | h->cid),
                                    ut_swapped((uint64_t)h->pn << 32),
@@ -145,7 +147,8 @@ void ut_data_encode(uint8_t out[UT_DATA_HEADER], const ut_data *h, size_t payloa
 
 int ut_data_decode(ut_data *ret, const uint8_t *packet, size_t len, enum ut_check check)
 {
-    if (ut_wire_peek(packet, len, UT_KIND_DATA, &ret->cid))
+    const bool parity = ut_wire_kind(packet, len) == UT_KIND_PARITY;
+    if (ut_wire_peek(packet, len, parity ? UT_KIND_PARITY : UT_KIND_DATA, &ret->cid))
         return UT_ERR_MALFORMED;
     ret->payload = packet + UT_DATA_HEADER;
     ret->payload_len = len - UT_DATA_HEADER;
@@ -154,7 +157,7 @@ int ut_data_decode(ut_data *ret, const uint8_t *packet, size_t len, enum ut_chec
     if (ut_is_spoilt(packet, ut_crc32c_headed(f.word, ret->payload_crc, ret->payload_len), check))
         return UT_ERR_CHECKSUM;
     const uint64_t first = ut_swapped(f.word[UT_WORD_KIND]), third = ut_swapped(f.word[UT_WORD_OP]);
-    ret->flags = first >> (32 + UT_TIME_BITS) & UT_FLAGS;
+    ret->flags = (first >> (32 + UT_TIME_BITS) & UT_FLAGS) | (parity ? UT_FLAG_PARITY : 0);
     ret->time_us = first >> 32 & UT_TIME_MASK;
     ret->pn = (uint32_t)(ut_swapped(f.word[UT_WORD_NUMBER]) >> 32);
     ret->stage = 1 + (third >> STAGE_AT & 1);

@@ -16,6 +16,7 @@ enum {
     UT_KIND_PIECE = 3,
     UT_KIND_GRANT = 4,
     UT_KIND_PATH = 5,
+    UT_KIND_PARITY = 6,
     UT_COVERAGE_BITS = 11,
     UT_COVERAGE_MAX = (1 << UT_COVERAGE_BITS) - 1, /* no job has more ranks */
     UT_TIME_BITS = 22,                             /* of a send time in us: it comes round after 4.2 s */
@@ -37,7 +38,9 @@ enum {
 enum ut_data_flag {
     UT_FLAG_REPAIR = 0x01,
     UT_FLAG_ASK = 0x02, /* the sender waits for word of this packet, and of those before it */
-    UT_FLAGS = UT_FLAG_REPAIR | UT_FLAG_ASK,
+    UT_FLAGS = UT_FLAG_REPAIR | UT_FLAG_ASK, /* that travel in a header */
+    UT_FLAG_PARITY = 0x04,                   /* it is of UT_KIND_PARITY */
+    UT_FLAG_REBUILT = 0x08,                  /* it did not come: this host has made it of parity */
 };
 enum ut_record_flag {
     UT_RECORD_RX_DONE = 0x02, /* I want no more data for the op */
@@ -160,10 +163,22 @@ void ut_ultima_decode(ut_ultima *ret, const uint8_t in[UT_ULTIMA_HEADER]);
 /* Reads the connection id of a datagram of |kind|, and nothing else: a stranger's datagram must not cost a checksum.
  * UT_ERR_MALFORMED if the datagram is too short for that kind, or of another version or kind. */
 int ut_wire_peek(const uint8_t *packet, size_t len, unsigned kind, uint32_t *ret_cid);
+/* Members of the group of a parity packet, and which of its parity packets it is, stand in place of the Timeout. */
+static inline uint16_t ut_parity_place(uint32_t index, uint32_t members)
+{
+    assert(index < 256 && members < 256);
+    return (uint16_t)(index << 8 | members);
+}
+
 /* The kind that a datagram claims to be, for ut_wire_peek; 0 for an empty datagram. */
 static inline unsigned ut_wire_kind(const uint8_t *packet, size_t len)
 {
     return len ? packet[0] & 15 : 0;
+}
+/* Data, whole or in sums: what has a header of UT_DATA_HEADER bytes, and a number of the same count. */
+static inline bool ut_wire_is_data(unsigned kind)
+{
+    return kind == UT_KIND_DATA || kind == UT_KIND_PARITY;
 }
 /* Feedback, the half of it, or what is numbered with it: both ports take it, the feedback port nothing else. */
 static inline bool ut_wire_is_feedback(unsigned kind)

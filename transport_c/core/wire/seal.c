@@ -6,7 +6,7 @@
 /* Bytes of the header that stays readable. */
 static uint32_t header_of(const uint8_t *packet, size_t len)
 {
-    return ut_wire_kind(packet, len) == UT_KIND_DATA ? UT_DATA_HEADER : UT_COMMON_HEADER;
+    return ut_wire_is_data(ut_wire_kind(packet, len)) ? UT_DATA_HEADER : UT_COMMON_HEADER;
 }
 
 /* What the cipher is told of a packet of |len| bytes without its tag, from the header alone. */
@@ -19,7 +19,7 @@ static ut_sealed sealed_of(uint8_t *packet, size_t len, uint64_t expected)
                        .body = (uint32_t)len - header,
                        .epoch = packet + UT_CHECKSUM_AT,
                        .number = ut_expand32(expected, ut_wire_number(packet)),
-                       .kind = (uint8_t)kind,
+                       .kind = (uint8_t)(ut_wire_is_data(kind) ? UT_KIND_DATA : kind), /* of one count of numbers */
                        .index = kind == UT_KIND_PIECE ? packet[1] : 0};
 }
 
