@@ -42,7 +42,7 @@ void ut_op_parity_sends(ut_job *j, ut_op *op, uint32_t i, const ut_payloads *p, 
         const uint32_t at = slot + k, nth = at >= t->start ? at - t->start : at + t->slots - t->start;
         const uint32_t members = UT_MIN2(group, t->slots - nth);
         if (nth % group == 0) {
-            const uint32_t n = coverage ? worth(j, c, t, nth, members) : 0;
+            const uint32_t n = worth(j, c, t, nth, members);
             const ut_parity_group g = {.of = of, .first = at, .coverage = (uint16_t)coverage};
             sums = n ? ut_parity_begin(&c->parity, &g, members, n) : NULL;
         }

@@ -82,11 +82,11 @@ static uint32_t add_packets(ut_job *j, ut_op *op, uint32_t i, uint32_t slot, uin
     const uint8_t last = last_percentile(t, slot, &n);
     const bool ask = asks(j, op, i, repair, last, &n, by->now);
     const uint8_t *payload = ut_fold_payload(&op->fold, s, slot, &n, &ranks);
-    if (!repair)
-        ut_op_parity_sends(j, op, i, &(ut_payloads){.first = payload, .len = len, .stride = len, .slots = n}, slot,
-                           by->pieces ? 0 : s->stage == 1 ? ranks : j->world - UT_MIN2(j->world, ranks));
     const uint32_t *crc = s->stage == 1 ? NULL : &op->fold.crc[op->fold.first[s->chunk] + slot];
     const unsigned missing = j->world - UT_MIN2(j->world, ranks);
+    if (!repair && !by->pieces)
+        ut_op_parity_sends(j, op, i, &(ut_payloads){.first = payload, .len = len, .stride = len, .slots = n}, slot,
+                           s->stage == 1 ? ranks : missing);
     const uint64_t pn = ut_conn_sending(c,
                                         &(ut_sent){.op_seq = op->seq,
                                                    .step = (uint8_t)i,
