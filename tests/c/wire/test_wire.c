@@ -374,6 +374,36 @@ static void ut_time_after__rows(void)
         CHECK_EQ(ut_time_after(rows[i].a, rows[i].b), rows[i].want);
 }
 
+/* A data packet in all but its kind, and what its Timeout says. */
+static void ut_parity__round_trip_and_damage(void)
+{
+    static const uint8_t payload[] = {1, 2, 3, 4, 5, 6, 7, 8};
+    uint8_t packet[UT_DATA_HEADER + sizeof payload];
+    const ut_data h = {.flags = UT_FLAG_PARITY | UT_FLAG_ASK,
+                       .stage = 2,
+                       .cid = 0x0a0b0c0d,
+                       .pn = 7,
+                       .op_seq = 5,
+                       .view = 6,
+                       .time_us = 9,
+                       .ultima = {.bucket = 5, .offset = 1440, .timeout = ut_parity_place(3, 182), .incast = 2},
+                       .payload_crc = ut_crc32c(0, payload, sizeof payload)};
+    ut_data back;
+    ut_data_encode(packet, &h, sizeof payload);
+    memcpy(packet + UT_DATA_HEADER, payload, sizeof payload);
+    CHECK_HEX(packet[0], 0x46);
+    CHECK_EQ(ut_data_decode(&back, packet, sizeof packet, UT_CHECK_SUM), UT_OK);
+    CHECK_HEX(back.flags, UT_FLAG_PARITY | UT_FLAG_ASK);
+    CHECK_EQ(back.ultima.timeout, 3 << 8 | 182);
+    CHECK_EQ(back.ultima.offset, 1440);
+    for (size_t bit = 0; bit < sizeof packet * 8; bit++) {
+        packet[bit / 8] ^= (uint8_t)(1 << bit % 8);
+        CHECK_MSG(ut_data_decode(&back, packet, sizeof packet, UT_CHECK_SUM) != UT_OK, "bit %zu", bit);
+        packet[bit / 8] ^= (uint8_t)(1 << bit % 8);
+    }
+    CHECK_EQ(ut_data_decode(&back, packet, UT_DATA_HEADER, UT_CHECK_SUM), UT_ERR_MALFORMED);
+}
+
 /* Whether somebody is there, and the answer. */
 static void ut_path__round_trip_and_damage(void)
 {
@@ -440,6 +470,7 @@ int main(int argc, char **argv)
     RUN(ut_grant__golden_round_trip_and_damage);
     RUN(ut_time_after__rows);
     RUN(ut_path__round_trip_and_damage);
+    RUN(ut_parity__round_trip_and_damage);
     RUN(ut_expand32__rows);
     return check_end();
 }

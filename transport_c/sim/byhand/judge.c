@@ -141,6 +141,8 @@ sim_judged sim_judge(const sim_world *w, const sim_study *s)
         ut_stats stats;
         ut_engine_stats(w->host[h].engine, &stats);
         grants += stats.grants_sent;
+        j.parity += (double)stats.parity_sent;
+        j.rebuilt += (double)stats.data_rebuilt;
         for (unsigned k = 0; k < SIM_IDLES; k++)
             j.idle[k] += (double)w->host[h].idle[k] / hosts / (double)s->ops;
     }
