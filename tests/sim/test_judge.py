@@ -49,6 +49,18 @@ def test_judged__an_undisturbed_op_is_near_the_bound_and_never_below() -> None:
     assert judged["lost"] == judged["missing"] == 0
 
 
+def test_parity__spares_far_ops_the_round_trip_that_repairs_their_tail() -> None:
+    """All bytes are checked. Losses are drawn alike with and without distance; in a rack nothing is added."""
+    knobs = ("hosts=4", "rate_mbit=100", "bytes=1048576", "ops=12", "warm=2", "queue_bytes=625000", "seed=3")
+    far = study(*knobs, "delay_us=25000", "loss_ppm=10000")["judged"]
+    assert far["goal"] < 0.95 and far["missing"] == 0  # 1.2 without it
+    assert far["rebuilt"] > 50
+    assert far["parity"] < 0.06 * far["again"] * 12 * 2 * 3 * 1048576 / 1440
+    calm = study("--light", *knobs, "delay_us=25000")["judged"]
+    near = study("--light", *knobs, "rate_mbit=1000", "delay_us=50", "queue_bytes=131072", "loss_ppm=10000")["judged"]
+    assert calm["parity"] == near["parity"] == near["rebuilt"] == 0
+
+
 @pytest.mark.parametrize(
     ("cap_mbit", "far"), [(200, ()), (20, ()), (50, ("delay_us=25000", "rate_mbit=100"))], ids=["200", "20", "far"]
 )

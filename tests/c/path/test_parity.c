@@ -158,6 +158,8 @@ static void solve__takes_nothing_of_another_group(void)
     other[0].of.op_seq--;
     ut_parity_solve(&receiver, &other[0], SLOTS, &found);
     CHECK_EQ(found.packets, 1);
+    ut_parity_solve(&receiver, &other[0], SLOTS, &found);
+    CHECK_EQ(found.packets, 0); /* the sum that is kept is one no more */
 }
 
 static void came__refuses_what_cannot_be(void)

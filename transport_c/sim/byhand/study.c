@@ -40,11 +40,12 @@ static void print_judged(const sim_judged *j)
            "\"worst_us\":%.1f,"
            "\"round_trip_us\":%.1f,\"lost\":%.6f,\"lost_own\":%.6f,\"feedback\":%.4f,\"turns\":%.1f,\"told\":%.1f,"
            "\"grants\":%.1f,\"told_bytes\":%.1f,"
+           "\"parity\":%.0f,\"rebuilt\":%.0f,"
            "\"wakeups\":%.2f,\"again\":%.4f,"
            "\"healthy\":%.4f,\"share\":%.4f,\"missing\":%" PRIu64 ",\"idle_us\":{",
            j->ratio, j->ratio_last, j->goal, j->first, j->bound / 1e3, j->op / 1e3, j->op_last / 1e3, j->worst / 1e3,
            j->round_trip / 1e3, j->lost, j->lost_own, j->feedback, j->turns, j->told, j->grants, j->told_bytes,
-           j->wakeups, j->again, j->healthy, j->share, j->missing);
+           j->parity, j->rebuilt, j->wakeups, j->again, j->healthy, j->share, j->missing);
     for (unsigned k = 0; k < SIM_IDLES; k++)
         printf("%s\"%s\":%.1f", k ? "," : "", sim_idle_name[k], j->idle[k] / 1e3);
     printf("}}");
