@@ -128,6 +128,13 @@ PACKETS = [
         dict(kind=5, what=1, reserved=0, connection=0x0A0B0C0D, number=259, checksum=0xBA374918,
              token=0x1122334455667788),
     ),
+    Golden(
+        "parity__fourth_of_a_group_of_182",
+        "46 abcdef 0a0b0c0d 00000008 439d4794 0000005800 0006  1234 000005a0 03b6 02",
+        dict(kind=6, flags=2, stage=1, coverage=0, connection=0x0A0B0C0D, number=8, op_high=5, view=6,
+             sent_us=0x2BCDEF, checksum=0x439D4794, bucket=0x1234, offset=1440, timeout=0x03B6, last=0, incast=2),
+        payload="0000803f 00000040",
+    ),
 ]  # fmt: skip
 
 # The nine bytes of the paper alone: (bucket, offset, timeout, last, incast) and how they stand on the wire.

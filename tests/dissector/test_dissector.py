@@ -114,7 +114,7 @@ def _again(packet: UltimaData | UltimaFeedback, **changes: int) -> bytes:
         ("data__scatter_of_two_floats", {"coverage": 0}, "coverage"),
         ("data__scatter_of_two_floats", {"last": 7}, "last%ile"),
         ("data__scatter_of_two_floats", {"version": 1}, "unknown"),
-        ("data__scatter_of_two_floats", {"kind": 6}, "unknown"),
+        ("data__scatter_of_two_floats", {"kind": 7}, "unknown"),
         ("piece__second_of_a_full_packet", {"index": 8}, "piece 8"),
         ("piece__second_of_a_full_packet", {"whole": 32}, "of 32 bytes"),
         ("feedback__two_ops_and_two_words", {"record_count": 1}, "bytes"),

@@ -27,7 +27,7 @@ from scapy.layers.inet import UDP
 from scapy.packet import Packet, Raw, bind_layers
 
 VERSION = 4
-KIND_DATA, KIND_FEEDBACK, KIND_PIECE, KIND_GRANT, KIND_PATH = 1, 2, 3, 4, 5
+KIND_DATA, KIND_FEEDBACK, KIND_PIECE, KIND_GRANT, KIND_PATH, KIND_PARITY = 1, 2, 3, 4, 5, 6
 DATA_HEADER, FEEDBACK_HEADER, PIECE_HEADER, GRANT_BYTES, PATH_BYTES, OP_RECORD = 32, 80, 16, 24, 24, 80
 CHECKSUM_AT = 12
 PIECES_MAX, PACKET_MAX = 8, 9216
@@ -117,6 +117,13 @@ class UltimaData(_Checked):
 
     def guess_payload_class(self, payload: bytes) -> type[Packet]:
         return Raw
+
+
+class UltimaParity(UltimaData):
+    """Kind 6: the sum of several slots. `timeout` holds which of its group it is, and how many members that has."""
+
+    name = "Ultima parity"
+    fields_desc = [UltimaData.fields_desc[0], BitField("kind", KIND_PARITY, 4), *UltimaData.fields_desc[2:]]
 
 
 class UltimaRecord(Packet):
@@ -260,6 +267,8 @@ def packet_class(data: bytes) -> type[Packet]:
     first = data[0] if data else 0
     if first == VERSION << 4 | KIND_DATA and len(data) > DATA_HEADER:
         return UltimaData
+    if first == VERSION << 4 | KIND_PARITY and len(data) > DATA_HEADER:
+        return UltimaParity
     if first == VERSION << 4 | KIND_FEEDBACK and len(data) >= FEEDBACK_HEADER:
         return UltimaFeedback
     if first == VERSION << 4 | KIND_PIECE and len(data) > PIECE_HEADER:

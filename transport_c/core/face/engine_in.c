@@ -208,10 +208,7 @@ static void input_parity(ut_engine *e, uint8_t *packet, size_t len, bool ce, ut_
     if (!conn_of_packet(e, packet, &len, UT_KIND_PARITY, now, &j, &host))
         return;
     int error = ut_data_decode(&h, packet, len, ut_job_check(j));
-    if (error)
-        count_undecodable(e, error);
-    else
-        take_data(e, j, host, &h, packet, ce, now);
+    error ? count_undecodable(e, error) : take_data(e, j, host, &h, packet, ce, now);
 }
 
 static void input_piece(ut_engine *e, uint8_t *packet, size_t len, bool ce, ut_ns now)

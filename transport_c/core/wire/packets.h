@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The wire: five packet kinds, byte by byte as in PROTOCOL.md. Encoding cannot fail; decoding checks every length and
+ * The wire: six packet kinds, byte by byte as in PROTOCOL.md. Encoding cannot fail; decoding checks every length and
  * range that can be checked without knowing the job. All other files use these structs, and never bytes: only this
  * folder knows how long a header is, and what a cipher adds to a datagram (seal.h).
  */
