@@ -13,6 +13,7 @@ from tests.dissector.ultima_scapy import (
     UltimaData,
     UltimaFeedback,
     UltimaGrant,
+    UltimaParity,
     UltimaPath,
     UltimaPiece,
     UltimaRecord,
@@ -63,6 +64,8 @@ def test_build__golden(golden: Golden) -> None:
     fields = {name: value for name, value in golden.fields.items() if name not in left_out}
     if golden.fields["kind"] == 1:
         packet = UltimaData(**fields) / bytes.fromhex(golden.payload)
+    elif golden.fields["kind"] == 6:
+        packet = UltimaParity(**fields) / bytes.fromhex(golden.payload)
     elif golden.fields["kind"] == 3:
         packet = UltimaPiece(**fields) / bytes.fromhex(golden.payload)
     elif golden.fields["kind"] == 4:
