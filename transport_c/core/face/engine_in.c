@@ -3,6 +3,7 @@
  * Packets in, and timers. Every datagram that comes in lands in exactly one class of ut_stats.
  */
 #include "core/face/engine_impl.h"
+#include "core/op/op_parity.h"
 #include "core/op/op_pause.h"
 #include "core/wire/pieces.h"
 #include "core/wire/run.h"
@@ -117,7 +118,7 @@ static void take_data(ut_engine *e, ut_job *j, uint32_t host, const ut_data *h, 
     if (!is_new(e, j, host, h->pn, &pn))
         return;
     c->rx.last = now;
-    enum ut_taken taken = ut_op_data(j, host, h, now);
+    enum ut_taken taken = h->flags & UT_FLAG_PARITY ? ut_op_parity(j, host, h, now) : ut_op_data(j, host, h, now);
     if (taken == UT_TAKEN_EARLY && !ut_conn_stash(c, packet, len)) {
         e->stats.data_refused++; /* beyond its credit; not acknowledged, so nothing is lost but time */
         return;

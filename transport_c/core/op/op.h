@@ -231,4 +231,10 @@ void ut_op_replica_ended(ut_job *j, ut_op *op);
 /* |host| tells its digest of some op. */
 void ut_op_replica_heard(ut_job *j, uint32_t host, const ut_record *theirs);
 
+/* By which a transfer is known on its path: that of a receive from a host, or of a send to it. */
+static inline ut_parity_name ut_op_parity_name(const ut_op *op, const ut_step *s)
+{
+    return (ut_parity_name){op->seq, (uint32_t)(s - op->plan.schedule.step)};
+}
+
 #endif

@@ -7,11 +7,6 @@
 
 #include "core/op/op.h"
 
-/* By which a transfer is known on its path: that of a receive from a host, or of a send to it. */
-static inline ut_parity_name ut_op_parity_name(const ut_op *op, const ut_step *s)
-{
-    return (ut_parity_name){op->seq, (uint32_t)(s - op->plan.schedule.step)};
-}
 /* Fresh slots of step |i|, |p|, go from |slot| on. |coverage|: as in their headers. */
 void ut_op_parity_sends(ut_job *j, ut_op *op, uint32_t i, const ut_payloads *p, uint32_t slot, unsigned coverage);
 /* A burst of parity packets that are due. |j->parity_due| is false once none is. */

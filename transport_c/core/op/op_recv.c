@@ -5,7 +5,6 @@
  * noted of a packet is noted once.
  */
 #include "core/op/op_epoch.h"
-#include "core/op/op_parity.h"
 
 /* ---- data ---- */
 
@@ -115,8 +114,6 @@ enum ut_taken ut_op_data(ut_job *j, uint32_t host, const ut_data *h, ut_ns now)
 {
     assert(host < j->config.hosts && host != j->config.self);
     place at;
-    if (h->flags & UT_FLAG_PARITY)
-        return ut_op_parity(j, host, h, now);
     enum ut_taken taken = find(j, host, h, &at);
     if (taken == UT_TAKEN_USED)
         taken = take(&at, h);
