@@ -233,7 +233,7 @@ def test_core__objects_ask_nothing_of_the_system(level: str, tmp_path: Path) -> 
     made = [*objects_of("core").values(), *objects_of("ext").values()]
     objects = sorted(made) if level == "-O2" else _core_compiled(level, tmp_path)
     assert objects
-    headers = ("kernels", "hadamard", "block", "quant")
+    headers = ("kernels", "hadamard", "block", "quant", "parity")
     kernels = set().union(*(_declared(ROOT / f"transport_c/kernels/{name}.h") for name in headers))
     defined = _symbols(objects, "--defined-only")
     for file in objects:

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What Python sees of the C, and nothing else: read by build_engine.py, never included. The meaning of each name is told
- * where it is defined (core/base/, core/face/, core/wire/burst.h, udp/driver.h). Nothing here can drift: the compiler
- * fills in each `...`, and cffi compares every struct's fields, offsets and size with the real ones while it builds.
+ * What Python sees of the C, and nothing else: read by build_engine.py, never included. The meaning of each name is
+ * told where it is defined (core/base/, core/face/, core/wire/burst.h, udp/driver.h). Nothing here can drift: the
+ * compiler fills in each `...`, and cffi compares every struct's fields, offsets and size with the real ones.
  *
  * What schema/ knows is generated here. When you add a field to another struct, add it here too; the build fails until
  * you do.

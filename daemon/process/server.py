@@ -175,8 +175,8 @@ class Daemon:
         config = self.config
         budget = Budget(config.limits)
         # A host looks for it again after so long at most, and has so long to tell it.
-        told = asyncio.get_running_loop().time() + RETRY_SECONDS_MAX + RESTORE_SECONDS
-        former = Former(config.runtime_dir / MEETING_FILE, told)
+        told_by = asyncio.get_running_loop().time() + RETRY_SECONDS_MAX + RESTORE_SECONDS
+        former = Former(config.runtime_dir / MEETING_FILE, told_by)
         self._coordinator = Coordinator(lambda: self.jobs.fellows.watch(), lambda: self._watchers.places(), former)
         self._watchers = Watchers(
             lambda: self.jobs.all(),

@@ -63,18 +63,18 @@ static void worth__is_what_saves_more_than_it_takes(void)
     static const struct {
         uint32_t members, window, ppm, most, want;
     } row[] = {
-        {182, 182, 0, 16, 0},        /* nothing is lost */
-        {182, 0, 10000, 16, 0},      /* nothing is known of the path */
-        {182, 182, 10000, 16, 6},    {182, 182, 20000, 16, 9}, {182, 1000, 10000, 16, 7}, {182, 1000, 20000, 16, 11},
-        {182, 182, 20000, 4, 4},     /* memory is for so many */
-        {12, 1000, 20000, 16, 3},    {12, 12, 10000, 16, 1},   {12, 1000, 100000, 16, 3}, /* a quarter at most */
-        {1, 1000, 10000, 16, 1},     {1, 50, 10000, 16, 0},    /* a packet takes a fiftieth, and saves a hundredth */
-        {182, 100000, 10, 16, 1},    {182, 100, 10, 16, 0},    /* losses are rare */
-        {182, 1000, 600000, 16, 0},  /* no code helps a path that loses most */
+        {182, 182, 0, 16, 0},   /* nothing is lost */
+        {182, 0, 10000, 16, 0}, /* nothing is known of the path */
+        {182, 182, 10000, 16, 6},   {182, 182, 20000, 16, 9}, {182, 1000, 10000, 16, 7},
+        {182, 1000, 20000, 16, 11}, {182, 182, 20000, 4, 4},                             /* memory is for so many */
+        {12, 1000, 20000, 16, 3},   {12, 12, 10000, 16, 1},   {12, 1000, 100000, 16, 3}, /* a quarter at most */
+        {1, 1000, 10000, 16, 1},    {1, 50, 10000, 16, 0}, /* a packet takes a fiftieth, and saves a hundredth */
+        {182, 100000, 10, 16, 1},   {182, 100, 10, 16, 0}, /* losses are rare */
+        {182, 1000, 600000, 16, 0},                        /* no code helps a path that loses most */
     };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++)
-        CHECK_MSG(ut_parity_worth(row[i].members, row[i].window, row[i].ppm, row[i].most) == row[i].want,
-                  "row %zu: %u", i, ut_parity_worth(row[i].members, row[i].window, row[i].ppm, row[i].most));
+        CHECK_MSG(ut_parity_worth(row[i].members, row[i].window, row[i].ppm, row[i].most) == row[i].want, "row %zu: %u",
+                  i, ut_parity_worth(row[i].members, row[i].window, row[i].ppm, row[i].most));
 }
 
 static void losses__are_counted_over_two_spans(void)
@@ -85,10 +85,11 @@ static void losses__are_counted_over_two_spans(void)
     CHECK_EQ(ut_parity_losses(&sender, 90, 9000), 10000);
     CHECK_EQ(ut_parity_losses(&sender, 120, 18000), 3333);
     CHECK_EQ(ut_parity_losses(&sender, 120, 27000), 0); /* what was lost before is forgotten */
-    CHECK_EQ(ut_parity_losses(&sender, 80, 27100), 0); /* some of it had only been late */
+    CHECK_EQ(ut_parity_losses(&sender, 80, 27100), 0);  /* some of it had only been late */
 }
 
-/* Sends a group of |members| with |parities|; all of it comes but those members in |lost|, and the parities in |gone|. */
+/* Sends a group of |members| with |parities|; all of it comes but those members in |lost|, and the parities in |gone|.
+ */
 static void exchange(uint32_t members, uint32_t parities, const bool *lost, const bool *gone)
 {
     ut_parity_sums *s = ut_parity_begin(&sender, &group, members, parities);

@@ -6,6 +6,7 @@
 #include "check.h"
 
 #include "core/face/ring.h"
+#include "core/path/parity.h"
 #include "core/wire/run.h"
 #include "kernels/kernels.h"
 

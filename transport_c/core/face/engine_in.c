@@ -236,7 +236,8 @@ static void input_piece(ut_engine *e, uint8_t *packet, size_t len, bool ce, ut_n
         count_undecodable(e, error);
     else if (!whole)
         e->stats.data_pieces++;
-    else if ((error = ut_data_decode(&h, whole, p.whole, UT_CHECK_SUM)) || h.cid != p.cid || h.pn != p.pn || h.flags & UT_FLAG_PARITY)
+    else if ((error = ut_data_decode(&h, whole, p.whole, UT_CHECK_SUM)) || h.cid != p.cid || h.pn != p.pn ||
+             h.flags & UT_FLAG_PARITY)
         count_undecodable(e, error ? error : UT_ERR_MALFORMED);
     else
         take_data(e, j, host, &h, whole, ce, now);

@@ -73,7 +73,7 @@ static void look_at_host(const ut_job *j, uint32_t host, ut_inlet *ret)
             }
     }
     if (slots && j->conn[host].parity.keeps)
-        slots += UT_PARITY_MOST; /* what it adds to them */
+        slots += UT_PARITY_MOST;               /* what it adds to them */
     trickle += waits ? 0 : UT_TRICKLE_PACKETS; /* of an op that has not opened here */
     ret->more = (uint64_t)slots * j->config.packet_bytes;
     ret->unasked = j->incast.gated ? (uint64_t)trickle * j->config.packet_bytes : UINT64_MAX;

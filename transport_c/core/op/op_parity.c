@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Groups are cut out of a transfer in the order in which its slots go for the first time: as few as there must be, and
- * as equal. A group has parity if it is among the last slots, of which losses would be repaired after all else has come.
+ * as equal. A group has parity if it is among the last slots, of which losses would be repaired after all else has
+ * come.
  */
 #include "core/op/op_parity.h"
 
@@ -15,7 +16,8 @@ static uint32_t group_of(const ut_transfer *t, const ut_parity *p)
 static uint32_t worth(const ut_job *j, ut_conn *c, const ut_transfer *t, uint32_t nth, uint32_t members)
 {
     ut_parity *p = &c->parity;
-    const uint32_t may = ut_conn_may_send(c, j->config.packet_bytes), now = (uint32_t)c->tx.flying + UT_MIN2(may, 1u << 20);
+    const uint32_t may = ut_conn_may_send(c, j->config.packet_bytes),
+                   now = (uint32_t)c->tx.flying + UT_MIN2(may, 1u << 20);
     p->window = UT_MAX2(now, p->window - p->window / 8);
     if (t->slots - nth - members > p->window)
         return 0;
@@ -101,7 +103,8 @@ static bool burst_of(ut_job *j, ut_conn *c, ut_parity_sums *sums, ut_ns now, ut_
         return false;
     }
     uint32_t most = UT_MIN2(ut_conn_may_send(c, j->config.packet_bytes), j->host->segments_max);
-    most = ut_tokens_take(&j->tokens, UT_MIN2(most, (uint32_t)(sums->parities - sums->sent)), j->config.packet_bytes, now);
+    most =
+        ut_tokens_take(&j->tokens, UT_MIN2(most, (uint32_t)(sums->parities - sums->sent)), j->config.packet_bytes, now);
     if (most == 0)
         return false;
     ut_burst_begin(b, &c->at[UT_PORT_DATA], UT_PORT_DATA, ut_conn_seal(c), c->tx.next);

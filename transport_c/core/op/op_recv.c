@@ -157,8 +157,8 @@ uint32_t ut_op_data_run(ut_job *j, uint32_t host, const ut_data_run *r, ut_ns no
     ut_transfer_mark_run(at.transfer, at.slot, n);
     put(&at, h, &(ut_payloads){h->payload, h->payload_len, r->stride, n, r->payload_crc});
     for (uint32_t k = 0; k < n && j->conn[host].parity.keeps; k++)
-        ut_parity_keep(&j->conn[host].parity, ut_op_parity_name(at.op, at.step), at.slot + k, h->payload + k * r->stride,
-                       (uint32_t)h->payload_len);
+        ut_parity_keep(&j->conn[host].parity, ut_op_parity_name(at.op, at.step), at.slot + k,
+                       h->payload + k * r->stride, (uint32_t)h->payload_len);
     note(j, host, &at, h, n, now);
     return n;
 }

@@ -121,9 +121,8 @@ typedef struct ut_conn {
     bool routed;             /* the daemons have chosen another way, and look after it: nobody is followed */
     ut_seal seal;            /* keys of both directions; without a cipher `cipher` is NULL */
     ut_cc cc;
-    /* For a path that does not carry full packets: how ours go, and the unfinished packets that came. */
-    ut_mtu mtu;
-    uint8_t *pieces; /* ut_pieces_memory() bytes; NULL if the job has no large packets */
+    ut_mtu mtu;      /* how our packets go on a path that does not carry full ones */
+    uint8_t *pieces; /* unfinished ones that came, ut_pieces_memory() bytes; NULL if the job has no large packets */
     ut_parity parity;
     ut_conn_peer peer;
     ut_conn_say say;
@@ -158,10 +157,9 @@ uint64_t ut_conn_sending(ut_conn *c, const ut_sent *first, uint32_t packets, boo
 /* How many packets of |bytes| go before one that asks for a feedback: one in each quarter of what may fly, once half of
  * that does. */
 uint32_t ut_conn_asks_in(const ut_conn *c, uint32_t bytes);
-/* Whether no honest peer can have sent this feedback: its number is far ahead, it acknowledges what was never sent, or
- * it grants more than any host has room for. Changes nothing. */
+/* Whether no honest peer can have sent this feedback, or this grant: its number is far ahead, it acknowledges what was
+ * never sent, or it grants more than any host has room for. Changes nothing. */
 bool ut_conn_feedback_is_wild(const ut_conn *c, const ut_feedback *f);
-/* The same for a grant packet. */
 bool ut_conn_grant_is_wild(const ut_conn *c, const ut_grant *g);
 /* Takes a grant that is not wild. A grant that is smaller than an earlier one changes nothing. */
 void ut_conn_on_grant(ut_conn *c, uint64_t grant);

@@ -337,7 +337,8 @@ bool ut_conn_tick(ut_conn *c, ut_ns now, ut_sent_fn *fate, void *context)
     uint64_t pn = c->tx.next;
     uint32_t probe;
     bool parity;
-    do { /* nothing is sent again for parity; more than one if losses were taken back since: their bytes are used twice, and a probe may have no credit */
+    do { /* nothing is sent again for parity; more than one if losses were taken back since: their bytes are used twice,
+            and a probe may have no credit */
         while (sent_at(c, --pn)->state != UT_SENT_FLYING)
             assert(pn > c->tx.base);
         probe = sent_at(c, pn)->bytes;

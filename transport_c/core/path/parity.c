@@ -169,8 +169,7 @@ bool ut_parity_came(ut_parity *p, const ut_parity_group *g, uint32_t index, cons
     if (p->room == 0 || index >= p->most || g->members == 0 || g->members > UT_PARITY_GROUP || len > p->payload)
         return false;
     p->keeps = true;
-    *next_kept(p, &to) =
-        (ut_parity_kept){.group = *g, .len = (uint16_t)len, .index = (uint8_t)index, .parity = true};
+    *next_kept(p, &to) = (ut_parity_kept){.group = *g, .len = (uint16_t)len, .index = (uint8_t)index, .parity = true};
     memcpy(to, payload, len);
     return true;
 }
@@ -202,7 +201,8 @@ static void look(const ut_parity *p, const ut_parity_group *g, uint32_t slots, k
                 ret->parity[e->index] = (int32_t)k;
             continue;
         }
-        const uint32_t member = e->group.first >= g->first ? e->group.first - g->first : e->group.first + slots - g->first;
+        const uint32_t member =
+            e->group.first >= g->first ? e->group.first - g->first : e->group.first + slots - g->first;
         if (member >= g->members)
             continue;
         ret->members += ret->member[member] < 0;
@@ -242,53 +242,85 @@ static void invert(uint8_t m[UT_PARITY_MOST][UT_PARITY_MOST], uint32_t n)
     memcpy(m, r, sizeof r);
 }
 
+/* Members that are missing, and as many parity packets as they are, where there are so many. */
+typedef struct gaps {
+    uint32_t lacks[UT_PARITY_MOST], row[UT_PARITY_MOST], n;
+} gaps;
+
+static bool find_gaps(const ut_parity_group *g, const known *k, gaps *ret)
+{
+    uint32_t rows = 0;
+    const uint32_t missing = g->members - k->members;
+    ret->n = 0;
+    if (missing == 0 || missing > k->parities)
+        return false;
+    for (uint32_t i = 0; i < g->members; i++)
+        if (k->member[i] < 0)
+            ret->lacks[ret->n++] = i;
+    for (uint32_t i = 0; i < UT_PARITY_MOST && rows < ret->n; i++)
+        if (k->parity[i] >= 0)
+            ret->row[rows++] = i;
+    assert(ret->n == missing && rows == ret->n);
+    return true;
+}
+
+/* Whether the parity packets can be sums of these members: they are equally long, and no member is longer. */
+static bool can_be_sums(const ut_parity *p, const ut_parity_group *g, const known *k, const gaps *x)
+{
+    const uint16_t len = p->what[k->parity[x->row[0]]].len;
+    for (uint32_t r = 0; r < x->n; r++)
+        if (p->what[k->parity[x->row[r]]].len != len)
+            return false;
+    for (uint32_t i = 0; i < g->members; i++)
+        if (k->member[i] >= 0 && p->what[k->member[i]].len > len)
+            return false;
+    return true;
+}
+
+/* Takes the members that came out of a parity packet: what is left is a sum of those that are missing. */
+static void take_out(const ut_parity *p, const ut_parity_group *g, const known *k, uint32_t row, uint8_t *sum)
+{
+    for (uint32_t i = 0; i < g->members; i++)
+        if (k->member[i] >= 0)
+            ut_gf_add(sum, p->bytes + (size_t)k->member[i] * p->payload, p->what[k->member[i]].len,
+                      ut_parity_factor(row, i));
+}
+
+/* Makes |n| sums of |len| bytes the products of |matrix| with them, in place. */
+static void multiply(uint8_t matrix[UT_PARITY_MOST][UT_PARITY_MOST], uint8_t *const *sum, uint32_t n, uint32_t len)
+{
+    uint8_t was[UT_PARITY_MOST];
+    for (uint32_t at = 0; at < len; at++) {
+        for (uint32_t r = 0; r < n; r++)
+            was[r] = sum[r][at];
+        for (uint32_t r = 0; r < n; r++) {
+            sum[r][at] = 0;
+            for (uint32_t c = 0; c < n; c++)
+                sum[r][at] ^= ut_gf_mul(matrix[r][c], was[c]);
+        }
+    }
+}
+
 void ut_parity_solve(ut_parity *p, const ut_parity_group *g, uint32_t slots, ut_parity_found *ret)
 {
-    uint8_t matrix[UT_PARITY_MOST][UT_PARITY_MOST], was[UT_PARITY_MOST];
-    uint32_t lacks[UT_PARITY_MOST], row[UT_PARITY_MOST], n = 0, rows = 0;
+    uint8_t matrix[UT_PARITY_MOST][UT_PARITY_MOST], *sum[UT_PARITY_MOST];
     known k;
+    gaps x;
     ret->packets = 0;
     assert(slots > 0 && g->members <= UT_PARITY_GROUP && g->members <= slots);
     look(p, g, slots, &k);
-    const uint32_t missing = g->members - k.members;
-    if (missing == 0 || missing > k.parities)
+    if (!find_gaps(g, &k, &x) || !can_be_sums(p, g, &k, &x))
         return;
-    for (uint32_t i = 0; i < g->members; i++)
-        if (k.member[i] < 0)
-            lacks[n++] = i;
-    for (uint32_t i = 0; i < UT_PARITY_MOST && rows < n; i++)
-        if (k.parity[i] >= 0)
-            row[rows++] = i;
-    assert(n == missing && rows == n);
-    ret->len = p->what[k.parity[row[0]]].len;
-    for (uint32_t r = 0; r < n; r++)
-        if (p->what[k.parity[row[r]]].len != ret->len)
-            return;
-    for (uint32_t i = 0; i < g->members; i++)
-        if (k.member[i] >= 0 && p->what[k.member[i]].len > ret->len)
-            return; /* not the sum of these */
-    for (uint32_t r = 0; r < n; r++) {
-        uint8_t *sum = p->bytes + (size_t)k.parity[row[r]] * p->payload;
-        p->what[k.parity[row[r]]].used = true;
-        for (uint32_t i = 0; i < g->members; i++)
-            if (k.member[i] >= 0)
-                ut_gf_add(sum, p->bytes + (size_t)k.member[i] * p->payload, p->what[k.member[i]].len,
-                          ut_parity_factor(row[r], i));
-        for (uint32_t c = 0; c < n; c++)
-            matrix[r][c] = ut_parity_factor(row[r], lacks[c]);
-        ret->slot[r] = (g->first + lacks[r]) % slots;
-        ret->payload[r] = p->bytes + (size_t)k.parity[row[r]] * p->payload;
+    ret->len = p->what[k.parity[x.row[0]]].len;
+    for (uint32_t r = 0; r < x.n; r++) {
+        ret->payload[r] = sum[r] = p->bytes + (size_t)k.parity[x.row[r]] * p->payload;
+        ret->slot[r] = (g->first + x.lacks[r]) % slots;
+        p->what[k.parity[x.row[r]]].used = true;
+        take_out(p, g, &k, x.row[r], sum[r]);
+        for (uint32_t c = 0; c < x.n; c++)
+            matrix[r][c] = ut_parity_factor(x.row[r], x.lacks[c]);
     }
-    invert(matrix, n);
-    for (uint32_t at = 0; at < ret->len; at++) {
-        for (uint32_t r = 0; r < n; r++)
-            was[r] = ret->payload[r][at];
-        for (uint32_t r = 0; r < n; r++) {
-            uint8_t sum = 0;
-            for (uint32_t c = 0; c < n; c++)
-                sum ^= ut_gf_mul(matrix[r][c], was[c]);
-            p->bytes[(size_t)(ret->payload[r] - p->bytes) + at] = sum;
-        }
-    }
-    ret->packets = n;
+    invert(matrix, x.n);
+    multiply(matrix, sum, x.n, ret->len);
+    ret->packets = x.n;
 }

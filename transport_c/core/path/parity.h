@@ -13,18 +13,26 @@
 #include "core/base/ut.h"
 
 enum {
-    UT_PARITY_MOST = 16,     /* parity packets of a group: so much of a path's memory is for their sums */
-    UT_PARITY_GROUP = 192,   /* members of a group at most; with their parity they have 256 different points */
-    UT_PARITY_GROUPS = 2,    /* groups that a sender has begun on a path: of two transfers whose slots take turns */
-    UT_PARITY_PART = 4,      /* parity is a quarter of its group at most */
+    UT_PARITY_MOST = 16,        /* parity packets of a group: so much of a path's memory is for their sums */
+    UT_PARITY_GROUP = 192,      /* members of a group at most; with their parity they have 256 different points */
+    UT_PARITY_GROUPS = 2,       /* groups that a sender has begun on a path: of two transfers whose slots take turns */
+    UT_PARITY_PART = 4,         /* parity is a quarter of its group at most */
     UT_PARITY_KEPT = 384 << 10, /* bytes of what came that are kept of a peer: a group of packets of 1500 bytes ... */
     UT_PARITY_KEPT_ALL = 8 << 20, /* ... and of all peers of a job */
     UT_PARITY_SUMS = 64 << 10,    /* bytes of sums of a group */
     /* A shorter round trip is cheap: two hosts that wake up and hold an answer back (UT_HOLD_NS) take as long. */
     UT_PARITY_TRIP_NS = 4 * 1000 * 1000,
-    UT_PARITY_SPAN = 8192,  /* losses are counted over so many packets, and once more as many */
-    UT_PARITY_LEAST = 128,  /* and over so many at least: what fewer tell of losses is chance */
+    UT_PARITY_SPAN = 8192, /* losses are counted over so many packets, and once more as many */
+    UT_PARITY_LEAST = 128, /* and over so many at least: what fewer tell of losses is chance */
 };
+
+/* Members of the group of a parity packet, and which of its parity packets it is, as the header has them
+ * in place of the Timeout. */
+static inline uint16_t ut_parity_place(uint32_t index, uint32_t members)
+{
+    assert(index < 256 && members < 256);
+    return (uint16_t)(index << 8 | members);
+}
 
 /* Which transfer a packet belongs to, as the host that keeps the name numbers them. */
 typedef struct ut_parity_name {
@@ -62,10 +70,10 @@ typedef struct ut_parity {
     uint32_t payload; /* bytes of a full one */
     /* Sending. */
     ut_parity_sums sums[UT_PARITY_GROUPS];
-    uint64_t begun;              /* groups ever begun */
-    uint32_t most;               /* parity packets for which a group has memory */
-    uint32_t window;             /* packets that fly in a round trip at most, as far as was seen */
-    uint64_t lost[2], sent[2];   /* counters of the path when the two spans began: the older one first */
+    uint64_t begun;            /* groups ever begun */
+    uint32_t most;             /* parity packets for which a group has memory */
+    uint32_t window;           /* packets that fly in a round trip at most, as far as was seen */
+    uint64_t lost[2], sent[2]; /* counters of the path when the two spans began: the older one first */
     /* Receiving. */
     bool keeps; /* a parity packet came on this path: it is worth to keep what comes */
     uint32_t room, kept_next, kept;

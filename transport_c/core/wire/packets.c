@@ -74,12 +74,9 @@ void ut_ultima_decode(ut_ultima *ret, const uint8_t in[UT_ULTIMA_HEADER])
 
 int ut_wire_peek(const uint8_t *packet, size_t len, unsigned kind, uint32_t *ret_cid)
 {
-    static const uint8_t least[] = {[UT_KIND_DATA] = UT_DATA_HEADER + 1,
-                                    [UT_KIND_FEEDBACK] = UT_FEEDBACK_HEADER,
-                                    [UT_KIND_PIECE] = UT_PIECE_HEADER + 1,
-                                    [UT_KIND_GRANT] = UT_GRANT_BYTES,
-                                    [UT_KIND_PATH] = UT_PATH_BYTES,
-                                    [UT_KIND_PARITY] = UT_DATA_HEADER + 1};
+    static const uint8_t least[] = {[UT_KIND_DATA] = UT_DATA_HEADER + 1,   [UT_KIND_FEEDBACK] = UT_FEEDBACK_HEADER,
+                                    [UT_KIND_PIECE] = UT_PIECE_HEADER + 1, [UT_KIND_GRANT] = UT_GRANT_BYTES,
+                                    [UT_KIND_PATH] = UT_PATH_BYTES,        [UT_KIND_PARITY] = UT_DATA_HEADER + 1};
     if (kind == 0 || kind >= sizeof least || len < least[kind] || packet[0] != (UT_WIRE_VERSION << 4 | kind))
         return UT_ERR_MALFORMED;
     *ret_cid = get32(packet + 4);

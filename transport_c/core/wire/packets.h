@@ -37,7 +37,7 @@ enum {
 
 enum ut_data_flag {
     UT_FLAG_REPAIR = 0x01,
-    UT_FLAG_ASK = 0x02, /* the sender waits for word of this packet, and of those before it */
+    UT_FLAG_ASK = 0x02,                      /* the sender waits for word of this packet, and of those before it */
     UT_FLAGS = UT_FLAG_REPAIR | UT_FLAG_ASK, /* that travel in a header */
     UT_FLAG_PARITY = 0x04,                   /* it is of UT_KIND_PARITY */
     UT_FLAG_REBUILT = 0x08,                  /* it did not come: this host has made it of parity */
@@ -163,13 +163,6 @@ void ut_ultima_decode(ut_ultima *ret, const uint8_t in[UT_ULTIMA_HEADER]);
 /* Reads the connection id of a datagram of |kind|, and nothing else: a stranger's datagram must not cost a checksum.
  * UT_ERR_MALFORMED if the datagram is too short for that kind, or of another version or kind. */
 int ut_wire_peek(const uint8_t *packet, size_t len, unsigned kind, uint32_t *ret_cid);
-/* Members of the group of a parity packet, and which of its parity packets it is, stand in place of the Timeout. */
-static inline uint16_t ut_parity_place(uint32_t index, uint32_t members)
-{
-    assert(index < 256 && members < 256);
-    return (uint16_t)(index << 8 | members);
-}
-
 /* The kind that a datagram claims to be, for ut_wire_peek; 0 for an empty datagram. */
 static inline unsigned ut_wire_kind(const uint8_t *packet, size_t len)
 {

@@ -38,7 +38,7 @@ typedef struct sim_judged {
     double lost, lost_own;     /* parts of all packets sent: lost; lost because some queue was full */
     double feedback;           /* feedback packets per data packet */
     double turns, told;        /* per host and op: turns of its engine, feedback packets that it sent, */
-    double parity, rebuilt; /* parity packets that were sent, and data packets that were made of them, in all */
+    double parity, rebuilt;    /* parity packets that were sent, and data packets that were made of them, in all */
     double grants, told_bytes; /* ... those of them that are grants alone, and the bytes of all */
     double wakeups;            /* per host and op: times that its thread was woken, from a call to its receipt */
     double again;              /* data packets sent, per packet that one transmission of everything takes */
