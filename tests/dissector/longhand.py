@@ -144,11 +144,11 @@ SUITES: dict[int, tuple[Callable[[bytes, bytes, bytes, bytes], bytes], int]] = {
 
 
 def sealed(packet: bytes, suite: int, first: bytes, number: int, epoch: int, heard: int) -> bytes:
-    """A packet of kind 1, 2 or 4, or a piece; |first| is the secret of epoch 0, and there are no fresh secrets."""
+    """A packet, parity (kind 6) as data is; |first| is the secret of epoch 0, and there are no fresh secrets."""
     secret = first
     for _ in range(epoch):
         secret = hmac_sha256(secret, b"next\x01")
-    kind = packet[0] % 16
+    kind = 1 if packet[0] % 16 == 6 else packet[0] % 16
     make, size = SUITES[suite]
     key = hmac_sha256(secret, b"key" + bytes((kind, 1)))[:size]
     iv = int.from_bytes(hmac_sha256(secret, b"iv" + bytes((kind, 1)))[:12])

@@ -49,7 +49,7 @@ class Path:
 
     def _cipher(self, epoch: int, packet: bytes, number: int) -> tuple[AESGCM | ChaCha20Poly1305, bytes, int]:
         """The cipher with its key, the nonce, and where the sealed part of `packet` begins."""
-        kind = packet[0] & 15
+        kind = 1 if packet[0] & 15 == 6 else packet[0] & 15  # parity has the keys and the numbers of data
         secret = self.epoch_secret(epoch)
         make, size = SUITES[self.suite]
         key, iv = _expand(secret, b"key", bytes([kind]))[:size], _expand(secret, b"iv", bytes([kind]))[:12]
@@ -65,7 +65,7 @@ class Path:
 
     def open(self, datagram: bytes, number: int, epoch: int = 0) -> bytes | None:
         """The packet with nothing but zeros for its checksum; None if it was not sealed for this path."""
-        if datagram[12] != epoch & 255 or len(datagram) <= (32 if datagram[0] & 15 == 1 else 16) + TAG_BYTES:
+        if datagram[12] != epoch & 255 or len(datagram) <= (32 if datagram[0] & 15 in (1, 6) else 16) + TAG_BYTES:
             return None
         cipher, nonce, body = self._cipher(epoch, datagram, number)
         try:

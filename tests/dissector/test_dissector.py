@@ -144,7 +144,7 @@ def test_dissect__garbage_is_unknown(data: bytes) -> None:
 
 
 def _random_data(rng: random.Random) -> bytes:
-    packet = UltimaData(
+    packet = rng.choice((UltimaData, UltimaParity))(
         flags=rng.randrange(4), stage=rng.randrange(2), coverage=rng.randint(1, 2**11 - 1),
         connection=rng.getrandbits(32), number=rng.getrandbits(32), op_high=rng.getrandbits(28),
         view=rng.getrandbits(16), sent_us=rng.getrandbits(22), bucket=rng.getrandbits(16),
@@ -233,7 +233,8 @@ def _fields(data: bytes) -> str:
     """A packet as wire_cross.c prints it."""
     packet = dissect(data)
     if isinstance(packet, UltimaData):
-        values = ["data", *(int(packet.getfieldval(name)) for name in DATA_ORDER)]
+        what = "parity" if isinstance(packet, UltimaParity) else "data"
+        values = [what, *(int(packet.getfieldval(name)) for name in DATA_ORDER)]
         values.insert(5, packet.op_seq())
     elif isinstance(packet, UltimaPiece):
         values = ["piece", *(int(packet.getfieldval(name)) for name in PIECE_ORDER)]

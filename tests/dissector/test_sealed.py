@@ -76,6 +76,11 @@ SEALED = {  # of the golden packet with this name, by suite: its last 24 bytes, 
         "b0d56f1e07c2659206277c02f48498485dd7acdccbd424fd",
         "85e2490ebcae86906d4e911cb19a4a4f1aba24fa43a2d876",
     ),
+    "parity__fourth_of_a_group_of_182": (
+        "ab96bee3b391b4b1ae956a32a6e9c2a805ee5ff36f2a47c1",
+        "cc59e7788cc8fbdcdb0db0b8e3ab688e2195f0761fb6a949",
+        "8aaf5ba511722ed803c91d3069f191316652e7cf7f00f267",
+    ),
 }
 
 

@@ -47,9 +47,9 @@ static void print_hex(const uint8_t *bytes, size_t len)
 
 static void show_data(const ut_data *h, const uint8_t *packet, size_t len)
 {
-    printf("data %u %u %u %u %" PRIu64 " %u %u %u %u %u %u %u %u ", h->flags, h->time_us, h->cid, h->pn, h->op_seq,
-           h->stage - 1u, h->coverage, h->view, h->ultima.bucket, h->ultima.offset, h->ultima.timeout, h->ultima.last,
-           h->ultima.incast);
+    printf("%s %u %u %u %u %" PRIu64 " %u %u %u %u %u %u %u %u ", h->flags & UT_FLAG_PARITY ? "parity" : "data",
+           h->flags & UT_FLAGS, h->time_us, h->cid, h->pn, h->op_seq, h->stage - 1u, h->coverage, h->view,
+           h->ultima.bucket, h->ultima.offset, h->ultima.timeout, h->ultima.last, h->ultima.incast);
     uint8_t again[UT_PACKET_MAX];
     CHECK_PLACE(h->payload == packet + UT_DATA_HEADER && h->payload_len == len - UT_DATA_HEADER);
     memcpy(again + UT_DATA_HEADER, h->payload, h->payload_len);
