@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include "sim/byhand/byhand.h"
 #include "sim/world/liar.h"
+#include "sim/world/far.h"
 #include "sim/world/moving.h"
 
 #include <malloc.h>
@@ -27,7 +28,7 @@ typedef struct options {
     uint64_t from, count;
     unsigned jobs;
     bool single, trace, hashes, perf, blame, selftest, stop, partial, coded, linear, tree, sparse, quant, seats, moving,
-        hostile;
+        far, hostile;
     unsigned hosts;     /* of each world; 0: drawn */
     unsigned algorithm; /* of --perf: enum ut_algorithm */
     const char *self;
@@ -47,7 +48,8 @@ static void print_replay(const options *o, uint64_t seed)
                        : o->seats  ? " --seats"
                        : o->moving ? " --moving"
                                    : "";
-    printf("replay: %s%s%s%s --seed %" PRIu64 "\n", o->self, kind, o->hostile ? " --hostile" : "", hosts, seed);
+    printf("replay: %s%s%s%s%s --seed %" PRIu64 "\n", o->self, kind, o->far ? " --far" : "",
+           o->hostile ? " --hostile" : "", hosts, seed);
 }
 
 static void print_failure(const options *o, uint64_t seed, const sim_world *w)
@@ -83,6 +85,8 @@ static void run_seed(const options *o, uint64_t seed, result *r)
     }
     if (!o->seats)
         sim_plan_draw_hostile(plan, seed, o->hostile);
+    if (o->far)
+        sim_plan_draw_far(plan, seed);
     sim_world_init(w, seed, plan, o->trace);
     bool good = sim_world_run(w);
     r->done++;
@@ -140,8 +144,10 @@ static void print_summary(const options *o, const result *all)
     if (o->seats)
         first = SIM_COVERS_UNSEATED, end = SIM_COVERS_UNMOVING;
     if (o->moving)
-        first = SIM_COVERS_UNMOVING, end = SIM_COVERS;
+        first = SIM_COVERS_UNMOVING, end = SIM_COVERS_NEAR;
     for (unsigned i = first; i < end && !o->single; i++)
+        printf("cover %s %" PRIu64 "\n", sim_cover_name[i], all->cover[i]);
+    for (unsigned i = SIM_COVERS_NEAR; i < SIM_COVERS && o->far && !o->single; i++)
         printf("cover %s %" PRIu64 "\n", sim_cover_name[i], all->cover[i]);
 }
 
@@ -286,6 +292,7 @@ static void usage(FILE *out)
                  "    [--quant]                                   worlds with quantised allreduces, or partial jobs\n"
                  "    [--seats]                                   worlds whose hosts come and go\n"
                  "    [--moving]                                  worlds in which a host's addresses change\n"
+                 "    [--far]                                     these, whose hosts are far apart\n"
                  "    [--hostile]                                 worlds in each of which one host lies\n"
                  "    [--hosts H]                                 worlds of H hosts\n"
                  "sim --perf [--seed S] [--algorithm A]           25 MB over 1 Gbit/s at 0, 1 and 5 %% loss;\n"
@@ -339,6 +346,8 @@ int main(int argc, char **argv)
             o.seats = true;
         } else if (strcmp(name, "--moving") == 0) {
             o.moving = true;
+        } else if (strcmp(name, "--far") == 0) {
+            o.far = true;
         } else if (strcmp(name, "--hostile") == 0) {
             o.hostile = true;
         } else if (strcmp(name, "--help") == 0) {

@@ -5,6 +5,7 @@
  * was lost, next to nothing may have been sent twice (O8).
  */
 #include "sim/oracles/oracles.h"
+#include "sim/world/far.h"
 #include "sim/world/liar.h"
 #include "sim/world/seal.h"
 
@@ -20,6 +21,7 @@ void sim_account_host(sim_world *w, sim_host *h)
     ut_stats s;
     ut_engine_stats(h->engine, &s);
     same(w, h->index, "datagrams received", s.packets_received, h->given);
+    sim_far_account(w, &s);
     uint64_t classes = ut_stats_classes(&s);
     if (classes != s.packets_received + s.stash_replayed)
         sim_fail(w, "O3 conservation", h->index,

@@ -72,6 +72,10 @@
 /* clang-format off */
 #define SIM_COVER_MOVING(X) X(changed) X(nobody_there) X(followed) X(stolen) X(handed_on)
 /* clang-format on */
+/* Of worlds of any kind whose hosts are far apart: parity, what was made of it, and what came all the same. */
+/* clang-format off */
+#define SIM_COVER_FAR(X) X(parity_sent) X(parity_came) X(rebuilt) X(came_too) X(late_too) X(parity_lied)
+/* clang-format on */
 enum sim_cover {
 #define SIM_COVER_ENUM(name) SIM_##name,
     SIM_COVER(SIM_COVER_ENUM)
@@ -94,13 +98,17 @@ enum sim_cover {
 #define SIM_COVER_ENUM(name) SIM_MOVING_##name,
                             SIM_COVER_MOVING(SIM_COVER_ENUM)
 #undef SIM_COVER_ENUM
-                                SIM_COVERS,
+#define SIM_COVER_ENUM(name) SIM_FAR_##name,
+                                SIM_COVER_FAR(SIM_COVER_ENUM)
+#undef SIM_COVER_ENUM
+                                    SIM_COVERS,
     SIM_COVERS_ORDINARY = SIM_PART_full,
     SIM_COVERS_PARTIAL = SIM_CODED_exact,
     SIM_COVERS_UNSPARSE = SIM_SPARSE_float32,
     SIM_COVERS_UNQUANT = SIM_QUANT_int16,
     SIM_COVERS_UNSEATED = SIM_SEATS_left,
-    SIM_COVERS_UNMOVING = SIM_MOVING_changed
+    SIM_COVERS_UNMOVING = SIM_MOVING_changed,
+    SIM_COVERS_NEAR = SIM_FAR_parity_sent
 };
 extern const char *const sim_cover_name[SIM_COVERS];
 

@@ -8,6 +8,7 @@
  * put its bytes, and however many ranks it says are in them.
  */
 #include "sim/world/liar.h"
+#include "sim/world/far.h"
 #include "sim/world/seal.h"
 
 #include "kernels/kernels.h"
@@ -293,8 +294,10 @@ static void lie_of_times(sim_rng *rng, ut_data *h)
     }
 }
 
-static void lie_in_data(sim_rng *rng, uint32_t about, bool now, uint8_t *bytes, uint32_t len, enum ut_check check)
+static void lie_in_data(sim_world *w, bool now, uint8_t *bytes, uint32_t len, enum ut_check check)
 {
+    const uint32_t about = w->plan.liar.about;
+    sim_rng *rng = &w->rng_liar;
     ut_data h;
     if (ut_data_decode(&h, bytes, len, check))
         return;
@@ -307,6 +310,8 @@ static void lie_in_data(sim_rng *rng, uint32_t about, bool now, uint8_t *bytes, 
         lie_of_times(rng, &h);
     if (now && about >> SIM_ABOUT_EPOCH & 1 && sim_chance(rng, 300000))
         LIE(rng, h.view);
+    if (now && about >> SIM_ABOUT_PARITY & 1 && h.flags & UT_FLAG_PARITY)
+        sim_lie_of_parity(w, &h, h.payload_len);
     ut_data_encode(bytes, &h, h.payload_len);
 }
 
@@ -366,7 +371,7 @@ static uint32_t lie_in(sim_world *w, const sim_packet *packet, bool lies, uint8_
             if (w->job[job].index_of[l->host] != UINT32_MAX && (job == 0 || sim_chance(rng, 500000)))
                 len = lie_in_feedback(rng, l->about, bytes, len, check);
     } else if (packet->port == UT_PORT_DATA && !piece) {
-        lie_in_data(rng, l->about, lies, bytes, len, check);
+        lie_in_data(w, lies, bytes, len, check);
     } else if (piece && lies && l->about >> SIM_ABOUT_PIECES & 1) {
         lie_in_piece(rng, bytes, len, check);
     }

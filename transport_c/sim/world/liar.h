@@ -20,7 +20,8 @@ enum sim_about {
     SIM_ABOUT_TIMES,    /* data: packet number, time, the paper's header */
     SIM_ABOUT_PIECES,
     SIM_ABOUT_AGAIN, /* old packets */
-    SIM_ABOUTS
+    SIM_ABOUTS,
+    SIM_ABOUT_PARITY = SIM_ABOUTS, /* which group it is of; where hosts are far (far.h) */
 };
 
 /* Perhaps makes one host of the plan hostile; |always|: wherever there are two. Draws from a generator of its own. */
