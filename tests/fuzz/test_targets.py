@@ -30,6 +30,7 @@ TARGETS = {
     "engine": 1_500,
     "entries": 4_000,
     "packets": 400_000,
+    "parity": 100_000,
     "pieces": 20_000,
     "quant": 40_000,
     "ring": 1_500,

@@ -20,6 +20,7 @@ static void data(const uint8_t *packet, size_t len, enum ut_check check)
     MUST(ut_data_decode(&again, out, len, UT_CHECK_NOTHING) == UT_OK);
     MUST(again.cid == h.cid && again.pn == h.pn && again.op_seq == h.op_seq && again.coverage == h.coverage);
     MUST(again.ultima.offset == h.ultima.offset && again.ultima.last == h.ultima.last && again.view == h.view);
+    MUST(again.ultima.timeout == h.ultima.timeout && (again.flags & UT_FLAG_PARITY) == (h.flags & UT_FLAG_PARITY));
     free(out);
 }
 
