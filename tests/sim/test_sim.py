@@ -32,10 +32,11 @@ CODED_SEEDS, LINEAR_SEEDS, CODED_SEEDS_LONG, CODED_LIARS = 120, 60, 600, 40
 TREE_SEEDS = 200
 SEATS_SEEDS_CAREFUL, SEATS_SEEDS = 10, 100
 MOVING_SEEDS_CAREFUL, MOVING_SEEDS = 10, 100
+FAR_SEEDS_CAREFUL, FAR_SEEDS = 10, 60
 FRESH = {"--partial": 1000, "--sparse": 500, "--coded": 1000, "--linear": 1000, "--tree": 1000, "--hostile": 400,
          "--coded --hostile": 250, "--linear --hostile": 250, "--partial --hostile": 100,
          "--sparse --hostile": 100, "--quant": 500, "--quant --hostile": 100, "--partial --quant": 500,
-         "--seats": 500, "--moving": 500}  # fmt: skip
+         "--seats": 500, "--moving": 500, "--far": 500, "--far --hostile": 200, "--far --quant": 200}  # fmt: skip
 # Worlds that miss what is asked, and are looked for to do so: seed and oracle, by the words that choose their kind.
 KNOWN: dict[tuple[str, ...], dict[str, str]] = {}
 # Whichever test comes first builds the simulator.
@@ -119,6 +120,7 @@ def test_selftest() -> None:
         "--moving",
         "--partial --quant",
         "--hostile",
+        "--far",
     ],
 )
 def test_seeds__a_few_hold(which: str) -> None:
@@ -156,6 +158,18 @@ def test_moving__a_peer_is_followed_and_no_thief_is() -> None:
     """Addresses change in the middle of ops, and somebody has copies of a host's packets there before they come."""
     struck = hold_some_carefully("--moving", careful=MOVING_SEEDS_CAREFUL, count=MOVING_SEEDS)
     assert [name for name, times in struck.items() if times == 0] == []
+
+
+@pytest.mark.check
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("which", ["", "--partial", "--coded", "--sparse", "--quant", "--hostile"])
+def test_far__packets_are_made_of_parity_and_all_hold(which: str) -> None:
+    """The same worlds with milliseconds between hosts: what was made of parity comes too, or is repaired, all the same,
+    and a host that lies of its parity spoils no result but its own."""
+    met = hold_some_carefully("--far", *which.split(), careful=FAR_SEEDS_CAREFUL, count=FAR_SEEDS)
+    of_kind = {"": ["came_too", "late_too"], "--hostile": ["parity_lied"]}
+    names = ["parity_sent", "parity_came", "rebuilt", *of_kind.get(which, [])]
+    assert all(met[name] for name in names), {name: met[name] for name in names}
 
 
 @pytest.mark.check
@@ -445,7 +459,8 @@ def test_blame__who_is_in_trouble_is_named_by_all(seed: int) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--frobnicate"], ["--seed"], ["--seed", "x"], ["--count", ""], ["--hosts", "65"], ["--coded", "--partial"]],
+    [["--frobnicate"], ["--seed"], ["--seed", "x"], ["--count", ""], ["--hosts", "65"], ["--coded", "--partial"],
+     ["--far", "--moving"]],  # fmt: skip
 )
 def test_command_line__wrong_use_is_status_2(arguments: list[str]) -> None:
     (program,) = built("sim")

@@ -17,7 +17,7 @@ static ut_ns longer(ut_ns time, ut_ns way, uint32_t ways)
 
 static void lengthen(sim_job_plan *j, ut_ns way, sim_rng *rng)
 {
-    const uint32_t all = j->ops + sim_calm_ops(j);
+    const uint32_t all = sim_is_partial(j) ? 0 : j->ops + sim_calm_ops(j); /* those have one deadline for all */
     const bool hurry = sim_chance(rng, 200000);
     for (uint32_t k = 0; k < all; k++)
         if (!hurry || k >= j->ops)

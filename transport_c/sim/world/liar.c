@@ -297,10 +297,17 @@ static void lie_of_times(sim_rng *rng, ut_data *h)
 static void lie_in_data(sim_world *w, bool now, uint8_t *bytes, uint32_t len, enum ut_check check)
 {
     const uint32_t about = w->plan.liar.about;
+    const bool over = w->now >= w->plan.liar.until;
     sim_rng *rng = &w->rng_liar;
     ut_data h;
     if (ut_data_decode(&h, bytes, len, check))
         return;
+    if (over) { /* it may be the sum of packets in which there were zeros, and of others: nobody can use it */
+        h.ultima.timeout = ut_parity_place(0, 0);
+        h.payload_crc = ut_crc32c(0, h.payload, h.payload_len);
+        ut_data_encode(bytes, &h, h.payload_len);
+        return;
+    }
     if (h.stage == 1)
         memset(bytes + (h.payload - bytes), 0, h.payload_len);
     h.payload_crc = ut_crc32c(0, h.payload, h.payload_len);
@@ -310,7 +317,7 @@ static void lie_in_data(sim_world *w, bool now, uint8_t *bytes, uint32_t len, en
         lie_of_times(rng, &h);
     if (now && about >> SIM_ABOUT_EPOCH & 1 && sim_chance(rng, 300000))
         LIE(rng, h.view);
-    if (now && about >> SIM_ABOUT_PARITY & 1 && h.flags & UT_FLAG_PARITY)
+    if (about >> SIM_ABOUT_PARITY & 1 && h.flags & UT_FLAG_PARITY && sim_chance(rng, 500000))
         sim_lie_of_parity(w, &h, h.payload_len);
     ut_data_encode(bytes, &h, h.payload_len);
 }
@@ -388,10 +395,12 @@ sim_packet *sim_lie(sim_world *w, sim_packet *packet)
     uint32_t tag = sim_seal_overhead(w), was = packet->len - tag;
     memcpy(plain, packet->bytes, was);
     sim_sealing how = sealed ? sim_seal_truth(w, packet) : (sim_sealing){0};
-    if (!w->faults || w->now >= l->until)
+    const bool over = w->now >= l->until;
+    const bool parity = packet->port == UT_PORT_DATA && ut_wire_kind(plain, was) == UT_KIND_PARITY;
+    if (!w->faults || (over && !parity))
         return packet;
     memcpy(bytes, plain, was);
-    bool lies = sim_chance(&w->rng_liar, l->often);
+    bool lies = !over && sim_chance(&w->rng_liar, l->often);
     if (lies && l->about >> SIM_ABOUT_AGAIN & 1)
         send_again(w, packet);
     uint32_t len = lie_in(w, packet, lies, bytes, was);
