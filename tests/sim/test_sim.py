@@ -459,8 +459,15 @@ def test_blame__who_is_in_trouble_is_named_by_all(seed: int) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--frobnicate"], ["--seed"], ["--seed", "x"], ["--count", ""], ["--hosts", "65"], ["--coded", "--partial"],
-     ["--far", "--moving"]],  # fmt: skip
+    [
+        ["--frobnicate"],
+        ["--seed"],
+        ["--seed", "x"],
+        ["--count", ""],
+        ["--hosts", "65"],
+        ["--coded", "--partial"],
+        ["--far", "--moving"],
+    ],
 )
 def test_command_line__wrong_use_is_status_2(arguments: list[str]) -> None:
     (program,) = built("sim")

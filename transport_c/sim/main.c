@@ -5,8 +5,8 @@
  */
 #define _GNU_SOURCE
 #include "sim/byhand/byhand.h"
-#include "sim/world/liar.h"
 #include "sim/world/far.h"
+#include "sim/world/liar.h"
 #include "sim/world/moving.h"
 
 #include <malloc.h>

@@ -25,7 +25,8 @@ static uint32_t payload_of(ut_parity_name of, uint32_t slot, uint8_t *out)
 
 static ut_parity_group group_of(input *in)
 {
-    return (ut_parity_group){.of = {take8(in) & 1, take8(in) & 1}, .first = take8(in) % SLOTS, .coverage = take8(in) & 1};
+    return (ut_parity_group){
+        .of = {take8(in) & 1, take8(in) & 1}, .first = take8(in) % SLOTS, .coverage = take8(in) & 1};
 }
 
 static void keep(input *in)

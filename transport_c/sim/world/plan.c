@@ -4,7 +4,7 @@
  * everything goes wrong at once hides more bugs than it finds, because nothing gets far enough to meet the second one.
  *
  * When you add a fault here, also give it a counter in SIM_COVER (sim.h), count it where it strikes, and see that
- * tests/sim asserts it.
+ * tests/sim asserts it. Distance is drawn afterwards, for worlds of any kind (far.c).
  */
 #include "sim/world/plan_later.h"
 
