@@ -27,7 +27,7 @@ class Former:
         """`until`: when hosts that are still there have told of their jobs, on the loop's clock."""
         self._path, self._until = path, until
         self._names = _read(path) if path is not None else frozenset[str]()
-        self._kept: Collection[str] = self._names
+        self._kept = sorted(self._names)
 
     def told_until(self, job: str, now: float) -> float | None:
         """Until when to wait to be told of a job; None if there is nothing to wait for."""

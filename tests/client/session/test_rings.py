@@ -117,7 +117,7 @@ def test_submit__sparse_words_stand_where_the_engine_reads_them(pair: tuple[ring
     assert ours.submit(op)
     entry = engine.take()
     said = entry.alike.sparse
-    assert (entry.entries, said.hint, said.group, said.form, said.none) == (70, 60, 3, 2, 0)
+    assert (entry.entries, said.hint, said.group, said.form, said.down) == (70, 60, 3, 2, 0)
     op.layout = op.layout._replace(collective=COLLECTIVES["barrier"], sparse=None, note=2**63)
     assert ours.submit(op)
     entry = engine.take()

@@ -21,7 +21,7 @@ def a_job(inside: set[int], left: Iterable[int] = (), flaps: dict[int, str] | No
     links[1].why = "its daemon is gone"
     standing = Standing(7, 400, "host 1 is gone", frozenset(inside), frozenset(left), flaps or {})
     rows = [*zip(HOSTS, STATES, strict=True)]
-    return SimpleNamespace(standing=standing, own=HOSTS[0], links=links, hosts=lambda: rows)
+    return SimpleNamespace(standing=standing, own=HOSTS[0], follows=False, links=links, hosts=lambda: rows)
 
 
 def test_job_view__says_of_each_host_outside_why_and_names_no_free_seat() -> None:
@@ -42,5 +42,10 @@ def test_job_view__of_a_host_that_is_outside_itself_and_of_one_that_knows_nothin
     assert view is not None
     assert [(each.host, each.reason) for each in view.outside] == [(0, "waits")]
     job = a_job(inside={0})
+    job.links[2].follows = job.links[1].follows = True  # host 1 is gone, whatever it did before
+    assert [each.reason for each in job_view(job).outside] == ["gone", "follows", "waits", "never came", "gone"]
+    job = a_job(inside={1})
+    job.follows = True
+    assert [each.reason for each in job_view(job).outside][0] == "follows"
     job.standing = None
     assert job_view(job) is None
