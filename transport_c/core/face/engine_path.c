@@ -22,7 +22,7 @@ static void try(ut_engine *e, ut_conn *c, uint32_t port, ut_ns now)
         return;
     const uint64_t token[UT_MOVE_WAYS] = {draw(e), draw(e)};
     if (token[UT_MOVE_PRESENT] && token[UT_MOVE_OTHER])
-        ut_move_try(&c->move[port], ut_conn_silence(c), token, now);
+        ut_move_try(&c->move[port], c->tx.srtt ? ut_conn_silence(c) : (ut_ns)UT_MOVE_WAIT_FAR_NS, token, now);
     else
         c->move[port].later.len = 0;
 }

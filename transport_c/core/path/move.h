@@ -15,8 +15,10 @@
 enum {
     UT_MOVE_ASKS = 3, /* times that both addresses are asked: one lost packet decides nothing (RFC 9000, 8.2.4) */
     /* Between two of them at least. The way to the new address may be longer than the measured one, and a peer that was
-     * not awake for a while is not silent: the same as where no round trip was measured (conn.h). */
+     * not awake for a while is not silent. */
     UT_MOVE_WAIT_MIN_NS = 20 * 1000 * 1000,
+    /* The same where no round trip was measured yet: hosts may be far apart (RFC 9002, 6.2.2). */
+    UT_MOVE_WAIT_FAR_NS = 333 * 1000 * 1000,
     UT_MOVE_REST_NS = 1000 * 1000 * 1000, /* from the begin of a try in vain to that of the next */
 };
 enum ut_move_ask { UT_MOVE_PRESENT, UT_MOVE_OTHER, UT_MOVE_WAYS };
