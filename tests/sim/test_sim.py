@@ -162,7 +162,7 @@ def test_moving__a_peer_is_followed_and_no_thief_is() -> None:
 
 @pytest.mark.check
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("which", ["", "--partial", "--coded", "--sparse", "--quant", "--hostile"])
+@pytest.mark.parametrize("which", ["", "--partial", "--coded", "--sparse", "--quant", "--hostile", "--moving"])
 def test_far__packets_are_made_of_parity_and_all_hold(which: str) -> None:
     """The same worlds with milliseconds between hosts: what was made of parity comes too, or is repaired, all the same,
     and a host that lies of its parity spoils no result but its own."""
@@ -466,7 +466,6 @@ def test_blame__who_is_in_trouble_is_named_by_all(seed: int) -> None:
         ["--count", ""],
         ["--hosts", "65"],
         ["--coded", "--partial"],
-        ["--far", "--moving"],
     ],
 )
 def test_command_line__wrong_use_is_status_2(arguments: list[str]) -> None:

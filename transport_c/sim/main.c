@@ -388,10 +388,6 @@ int main(int argc, char **argv)
         fprintf(stderr, "sim: --coded goes with neither --partial nor --sparse, --tree not with --hostile, either\n");
         return 2;
     }
-    if (o.far && o.moving) {
-        fprintf(stderr, "sim: --far goes with all kinds of worlds but --moving\n");
-        return 2;
-    }
     if (o.selftest)
         return sim_selftest() != 0;
     if (o.perf)
