@@ -46,6 +46,6 @@ def test_job_view__of_a_host_that_is_outside_itself_and_of_one_that_knows_nothin
     assert [each.reason for each in job_view(job).outside] == ["gone", "follows", "waits", "never came", "gone"]
     job = a_job(inside={1})
     job.follows = True
-    assert [each.reason for each in job_view(job).outside][0] == "follows"
+    assert next(each.reason for each in job_view(job).outside) == "follows"
     job.standing = None
     assert job_view(job) is None

@@ -5,6 +5,7 @@
  */
 #include "sim/world/far.h"
 
+#include "core/path/parity.h"
 #include "sim/world/liar.h"
 
 enum { TRIPS = 40 /* one way each, for an op with its repairs */ };

@@ -11,6 +11,7 @@
 #include "sim/world/far.h"
 #include "sim/world/seal.h"
 
+#include "core/path/parity.h"
 #include "kernels/kernels.h"
 
 /* ---- numbers ---- */

@@ -9,11 +9,10 @@
 #include <stdlib.h>
 
 #define SIM_COVER_NAME(name) #name,
-const char *const sim_cover_name[SIM_COVERS] = {SIM_COVER(SIM_COVER_NAME) SIM_COVER_PARTIAL(SIM_COVER_NAME)
-                                                    SIM_COVER_CODED(SIM_COVER_NAME) SIM_COVER_SPARSE(SIM_COVER_NAME)
-                                                        SIM_COVER_QUANT(SIM_COVER_NAME) SIM_COVER_SEATS(SIM_COVER_NAME)
-                                                            SIM_COVER_MOVING(SIM_COVER_NAME)
-                                                                SIM_COVER_FAR(SIM_COVER_NAME)};
+const char *const sim_cover_name[SIM_COVERS] = {
+    SIM_COVER(SIM_COVER_NAME) SIM_COVER_PARTIAL(SIM_COVER_NAME) SIM_COVER_CODED(SIM_COVER_NAME)
+        SIM_COVER_SPARSE(SIM_COVER_NAME) SIM_COVER_QUANT(SIM_COVER_NAME) SIM_COVER_SEATS(SIM_COVER_NAME)
+            SIM_COVER_MOVING(SIM_COVER_NAME) SIM_COVER_FAR(SIM_COVER_NAME)};
 #undef SIM_COVER_NAME
 
 static const char *const kind_name[SIM_TR_KINDS] = {
