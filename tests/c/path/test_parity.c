@@ -16,6 +16,11 @@ static uint8_t bytes[2][ROOM * PAYLOAD], sums[2][UT_PARITY_GROUPS * UT_PARITY_MO
 static uint8_t slot[SLOTS][PAYLOAD];
 static const ut_parity_group group = {.of = {7, 3}, .first = FIRST, .coverage = 2};
 
+static void keep(ut_parity_name of, uint32_t at, const uint8_t *payload, uint32_t len)
+{
+    ut_parity_keep(&receiver, &(ut_parity_group){.of = of, .first = at, .coverage = group.coverage}, payload, len);
+}
+
 static uint32_t bytes_of(uint32_t at)
 {
     return at + 1 == SLOTS ? 11 : PAYLOAD; /* the last one is shorter */
@@ -98,7 +103,7 @@ static void exchange(uint32_t members, uint32_t parities, const bool *lost, cons
         CHECK(ut_parity_of(&sender, group.of) == s && !ut_parity_due(&sender));
         ut_parity_add(&sender, s, slot[at], bytes_of(at));
         if (!lost[m])
-            ut_parity_keep(&receiver, group.of, at, slot[at], bytes_of(at));
+            keep(group.of, at, slot[at], bytes_of(at));
     }
     CHECK(ut_parity_due(&sender) == s && !ut_parity_of(&sender, group.of));
     ut_parity_group g = group;
@@ -163,6 +168,25 @@ static void solve__takes_nothing_of_another_group(void)
     CHECK_EQ(found.packets, 0); /* the sum that is kept is one no more */
 }
 
+/* A repair of a partial sum may hold one more host than the first packet did, of which the parity is a sum. */
+static void solve__takes_no_member_of_another_coverage(void)
+{
+    bool lost[MOST] = {[5] = true, [6] = true}, gone[UT_PARITY_MOST] = {0};
+    ut_parity_group g = group;
+    ut_parity_found found;
+    g.members = 100;
+    begin();
+    exchange(100, 1, lost, gone);
+    ut_parity_keep(&receiver, &(ut_parity_group){.of = g.of, .first = FIRST + 6, .coverage = group.coverage + 1},
+                   slot[0], PAYLOAD);
+    ut_parity_solve(&receiver, &g, SLOTS, &found);
+    CHECK_EQ(found.packets, 0);
+    keep(g.of, FIRST + 6, slot[FIRST + 6], PAYLOAD);
+    ut_parity_solve(&receiver, &g, SLOTS, &found);
+    CHECK_EQ(found.packets, 1);
+    CHECK_BYTES(found.payload[0], slot[FIRST + 5], PAYLOAD);
+}
+
 static void came__refuses_what_cannot_be(void)
 {
     const uint8_t any[PAYLOAD + 1] = {1};
@@ -177,7 +201,7 @@ static void came__refuses_what_cannot_be(void)
     CHECK(!ut_parity_came(&receiver, &g, 0, any, PAYLOAD + 1));
     /* Shorter than a member that came: it is not the sum of these. */
     g.members = 2;
-    ut_parity_keep(&receiver, g.of, FIRST, slot[FIRST], PAYLOAD);
+    keep(g.of, FIRST, slot[FIRST], PAYLOAD);
     CHECK(ut_parity_came(&receiver, &g, 0, any, PAYLOAD - 1));
     ut_parity_solve(&receiver, &g, SLOTS, &found);
     CHECK_EQ(found.packets, 0);
@@ -191,10 +215,10 @@ static void keep__forgets_the_oldest(void)
     begin();
     exchange(100, 2, lost, gone);
     for (uint32_t k = 0; k < ROOM - 101; k++)
-        ut_parity_keep(&receiver, (ut_parity_name){8, 0}, k, slot[k], PAYLOAD);
+        keep((ut_parity_name){8, 0}, k, slot[k], PAYLOAD);
     ut_parity_group g = group;
     g.members = 100;
-    ut_parity_keep(&receiver, (ut_parity_name){8, 0}, 0, slot[0], PAYLOAD); /* in the place of member 0 */
+    keep((ut_parity_name){8, 0}, 0, slot[0], PAYLOAD); /* in the place of member 0 */
     ut_parity_solve(&receiver, &g, SLOTS, &found);
     CHECK_EQ(found.packets, 2);
     CHECK_EQ(memcmp(found.payload[0], slot[FIRST], PAYLOAD), 0);
@@ -207,6 +231,7 @@ int main(void)
     RUN(losses__are_counted_over_two_spans);
     RUN(solve__brings_back_any_that_are_missing);
     RUN(solve__takes_nothing_of_another_group);
+    RUN(solve__takes_no_member_of_another_coverage);
     RUN(came__refuses_what_cannot_be);
     RUN(keep__forgets_the_oldest);
     return check_end();

@@ -35,7 +35,7 @@ static void keep(input *in)
     const ut_parity_group g = group_of(in);
     for (uint32_t n = take8(in) % ROOM, k = 0; k < n; k++) {
         const uint32_t slot = (g.first + k) % SLOTS, len = payload_of(g.of, slot, payload);
-        ut_parity_keep(&receiver, g.of, slot, payload, len);
+        ut_parity_keep(&receiver, &(ut_parity_group){.of = g.of, .first = slot, .coverage = g.coverage}, payload, len);
     }
 }
 

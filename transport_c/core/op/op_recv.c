@@ -110,6 +110,14 @@ static void note(ut_job *j, uint32_t host, const place *at, const ut_data *h, ui
     ut_op_packet_time(j, at->op, host, h, at->transfer, now);
 }
 
+/* Keeps the |nth| of some packets like |h| that were used, for parity that may come. */
+static void keep(ut_job *j, uint32_t host, const place *at, const ut_data *h, uint32_t nth, const uint8_t *payload)
+{
+    const ut_parity_group what = {
+        .of = ut_op_parity_name(at->op, at->step), .first = at->slot + nth, .coverage = h->coverage};
+    ut_parity_keep(&j->conn[host].parity, &what, payload, (uint32_t)h->payload_len);
+}
+
 enum ut_taken ut_op_data(ut_job *j, uint32_t host, const ut_data *h, ut_ns now)
 {
     assert(host < j->config.hosts && host != j->config.self);
@@ -120,8 +128,7 @@ enum ut_taken ut_op_data(ut_job *j, uint32_t host, const ut_data *h, ut_ns now)
     if (taken != UT_TAKEN_USED)
         return taken;
     if (!(h->flags & UT_FLAG_REBUILT))
-        ut_parity_keep(&j->conn[host].parity, ut_op_parity_name(at.op, at.step), at.slot, h->payload,
-                       (uint32_t)h->payload_len);
+        keep(j, host, &at, h, 0, h->payload);
     note(j, host, &at, h, 1, now);
     if (ut_transfer_over(at.transfer))
         ut_op_check(j, at.op, now);
@@ -157,8 +164,7 @@ uint32_t ut_op_data_run(ut_job *j, uint32_t host, const ut_data_run *r, ut_ns no
     ut_transfer_mark_run(at.transfer, at.slot, n);
     put(&at, h, &(ut_payloads){h->payload, h->payload_len, r->stride, n, r->payload_crc});
     for (uint32_t k = 0; k < n && j->conn[host].parity.keeps; k++)
-        ut_parity_keep(&j->conn[host].parity, ut_op_parity_name(at.op, at.step), at.slot + k,
-                       h->payload + k * r->stride, (uint32_t)h->payload_len);
+        keep(j, host, &at, h, k, h->payload + k * r->stride);
     note(j, host, &at, h, n, now);
     return n;
 }

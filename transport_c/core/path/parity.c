@@ -153,13 +153,13 @@ static ut_parity_kept *next_kept(ut_parity *p, uint8_t **ret_bytes)
     return &p->what[at];
 }
 
-void ut_parity_keep(ut_parity *p, ut_parity_name of, uint32_t slot, const uint8_t *payload, uint32_t len)
+void ut_parity_keep(ut_parity *p, const ut_parity_group *what, const uint8_t *payload, uint32_t len)
 {
     uint8_t *to;
     if (!p->keeps)
         return;
     assert(len <= p->payload);
-    *next_kept(p, &to) = (ut_parity_kept){.group = {.of = of, .first = slot}, .len = (uint16_t)len};
+    *next_kept(p, &to) = (ut_parity_kept){.group = *what, .len = (uint16_t)len};
     memcpy(to, payload, len);
 }
 
@@ -203,8 +203,8 @@ static void look(const ut_parity *p, const ut_parity_group *g, uint32_t slots, k
         }
         const uint32_t member =
             e->group.first >= g->first ? e->group.first - g->first : e->group.first + slots - g->first;
-        if (member >= g->members)
-            continue;
+        if (member >= g->members || e->group.coverage != g->coverage)
+            continue; /* of another coverage it may be a later sum than the one that the parity is of */
         ret->members += ret->member[member] < 0;
         ret->member[member] = (int32_t)k;
     }

@@ -117,8 +117,8 @@ void ut_parity_add(ut_parity *p, ut_parity_sums *s, const uint8_t *payload, uint
 /* A group all of whose members have gone and whose parity has not; NULL for none. */
 ut_parity_sums *ut_parity_due(ut_parity *p);
 
-/* Receiving. Keeps a payload that was taken in, if that is worth it. */
-void ut_parity_keep(ut_parity *p, ut_parity_name of, uint32_t slot, const uint8_t *payload, uint32_t len);
+/* Receiving. Keeps a payload that was taken in, if that is worth it: the packet that |what| names, a group of one. */
+void ut_parity_keep(ut_parity *p, const ut_parity_group *what, const uint8_t *payload, uint32_t len);
 /* Keeps a parity packet. |slots|: of its transfer. False if it cannot be one. */
 bool ut_parity_came(ut_parity *p, const ut_parity_group *g, uint32_t index, const uint8_t *payload, uint32_t len);
 
