@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import fcntl
 import json
@@ -29,8 +30,21 @@ SO_PASSRIGHTS = 83
 HELLO = {"v": 4, "arena_bytes": 10000, "pid": 7}
 
 
-def open_fds() -> int:
-    return len(os.listdir("/proc/self/fd"))
+def open_fds() -> set[tuple[str, str]]:
+    """Each with what it is of: another one that has its number is another one."""
+    found = set()
+    for number in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):  # that of the listing itself
+            found.add((number, os.readlink(f"/proc/self/fd/{number}")))
+    return found
+
+
+async def none_stays(before: set[tuple[str, str]]) -> None:
+    """What tests before this one have left behind may be closed meanwhile."""
+    try:
+        await eventually(lambda: open_fds() <= before, "no descriptor stays behind")
+    except AssertionError:
+        raise AssertionError(f"these stay behind: {sorted(open_fds() - before)}") from None
 
 
 async def test_attach__gives_sealed_memory_and_a_ticket(house: House) -> None:
@@ -204,7 +218,7 @@ async def test_attach__descriptors_of_the_trainer_are_not_taken(house: House) ->
     assert held == 3
     connection.close()
     os.close(null)
-    await eventually(lambda: open_fds() == before, "descriptors are as before")
+    await none_stays(before)
 
 
 async def test_attach__unused_ticket_expires(house: House) -> None:
@@ -244,7 +258,7 @@ async def test_attach__nothing_stays_behind(house: House) -> None:
         trainer = await house.trainer(daemon)
         trainer.hang_up()
         await eventually(lambda: daemon.attach.trainers == 0, "forgotten")
-    await eventually(lambda: open_fds() == before, "descriptors are as before")
+    await none_stays(before)
     assert not engine(daemon).regions
 
 
