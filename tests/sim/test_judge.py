@@ -286,7 +286,7 @@ def test_early__who_calls_first_need_not_wait_with_its_data(hosts: int, rate_mbi
     """Ranks call up to an eighth of an op apart. From the last call on it takes 1.01 to 1.03 of the wire's bound, but
     1.06 where the others send no more than their standing credit before that.
     """
-    knobs = ("--light", "rows=1", "warm=2", "ops=12", "bytes=25000000")
+    knobs = ("--light", "rows=1", "warm=2", "ops=8", "bytes=25000000")
     where = (f"hosts={hosts}", f"rate_mbit={rate_mbit}", f"apart_us={apart_us}")
     found = []
     for seed in range(1, 5):
