@@ -109,6 +109,11 @@ def tasks() -> int:
     return len(asyncio.all_tasks())
 
 
+GRPC_SECONDS = (
+    30.0  # for it to close sockets of channels that are closed: it looks every 5 s where nothing else goes on
+)
+
+
 def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
@@ -135,8 +140,9 @@ async def test_form__an_answer_that_cannot_be_leaves_nothing_behind(house: House
             if not before:  # after the first, which brings what every such call brings
                 await asyncio.sleep(0.2)
                 before = (inventory(daemon), tasks(), descriptors())
-        await eventually(lambda: (inventory(daemon), tasks()) == before[:2], f"{before} is {inventory(daemon)}")
-        await eventually(lambda: descriptors() <= before[2], "descriptors are left")
+        await eventually(lambda: inventory(daemon) == before[0], f"{before} is {inventory(daemon)}")
+        await eventually(lambda: tasks() <= before[1], "tasks are left")
+        await eventually(lambda: descriptors() <= before[2], "descriptors are left", GRPC_SECONDS)
         assert not inventory(daemon)["jobs"]
 
 
@@ -189,8 +195,9 @@ async def test_refused__calls_leave_nothing_behind(house: House) -> None:
             if not before:
                 await asyncio.sleep(0.3)
                 before = (inventory(daemon), tasks(), descriptors())
-        await eventually(lambda: (inventory(daemon), tasks()) == before[:2], f"{before} is {inventory(daemon)}")
-        await eventually(lambda: descriptors() <= before[2], "descriptors are left")
+        await eventually(lambda: inventory(daemon) == before[0], f"{before} is {inventory(daemon)}")
+        await eventually(lambda: tasks() <= before[1], "tasks are left")
+        await eventually(lambda: descriptors() <= before[2], "descriptors are left", GRPC_SECONDS)
         assert daemon._coordinator.record("r") is None and other.calls == []
 
 

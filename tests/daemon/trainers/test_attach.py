@@ -42,7 +42,7 @@ def open_fds() -> set[tuple[str, str]]:
 async def none_stays(before: set[tuple[str, str]]) -> None:
     """What tests before this one have left behind may be closed meanwhile."""
     try:
-        await eventually(lambda: open_fds() <= before, "no descriptor stays behind")
+        await eventually(lambda: open_fds() <= before, "no descriptor stays behind", 30.0)  # gRPC closes at leisure
     except AssertionError:
         raise AssertionError(f"these stay behind: {sorted(open_fds() - before)}") from None
 
