@@ -124,14 +124,16 @@ static uint64_t pace_of(const ut_pool *p)
 }
 
 /* Of grants so many may be late, and each can go whole; and so many of what has come may be granted anew at once. While
- * no rate is known nothing is paced, so as many may be late when one is. */
+ * no rate is known nothing is paced, and nothing is counted. */
 static void count_tokens(ut_pool *p, uint64_t come, ut_ns now)
 {
     const uint64_t most = GRANTS * UT_MAX2(carried(p, GRANT_NS), p->quantum);
     const double time = (double)UT_MIN2(now - p->tokens_at, UT_SECOND);
-    const uint64_t more = p->rate ? (uint64_t)((double)pace_of(p) * time / 1e9) : most;
-    p->tokens = UT_MIN2(p->tokens + more, most);
+    const uint64_t more = p->tokens_at ? (uint64_t)((double)pace_of(p) * time / 1e9) : most;
     p->turned = UT_MIN2(p->turned + come, GRANTS * p->quantum);
+    if (p->rate == 0)
+        return;
+    p->tokens = UT_MIN2(p->tokens + more, most);
     p->tokens_at = more ? now : p->tokens_at; /* a turn may be shorter than a byte */
 }
 
@@ -354,7 +356,8 @@ uint64_t ut_pool_hand_out(ut_pool *p, ut_inlet *inlet, uint32_t n, uint64_t othe
             break;
         }
         if (cost > UT_MAX2(p->tokens, p->turned) && p->rate) {
-            p->paced_until = p->tokens_at + (ut_ns)((double)(cost - p->tokens) * 1e9 / (double)pace_of(p)) + UT_US;
+            const ut_ns from = UT_MAX2(p->tokens_at, p->seen_at); /* of a rate that was just seen none are counted */
+            p->paced_until = from + (ut_ns)((double)(cost - p->tokens) * 1e9 / (double)pace_of(p)) + UT_US;
             break;
         }
         assert(after > next->outstanding && (cost == 0 || others + taken + cost <= p->bytes));
