@@ -154,7 +154,7 @@ def test_page__tells_of_rounds_of_local_sgd(browser: Browser, hosts: Hosts) -> N
 def test_page__fits_400_pixels_in_the_dark(browser: Browser, hosts: Hosts) -> None:
     narrow = {"viewport": {"width": 400, "height": 800}, "color_scheme": "dark"}
     with training(hosts), opened(browser, hosts, **narrow) as (page, said):
-        expect(page.locator("article.job h3")).to_have_text(JOB, timeout=WAIT_MS)
+        expect(page.locator("article.job h3", has_text=JOB)).to_have_text(JOB, timeout=WAIT_MS)
         assert page.evaluate("document.documentElement.scrollWidth") <= 400
         brightness = "getComputedStyle(document.body).{}.match(/\\d+/g).slice(0, 3).reduce((a, b) => a + Number(b), 0)"
         assert (

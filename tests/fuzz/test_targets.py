@@ -102,8 +102,9 @@ def test_target__sees_a_planted_bug(tmp_path: Path) -> None:
     (tmp_path / "packets.c").write_text(planted)
     make("build/fuzz_packets")
     parses = [o for o in (BUILD / "fuzz.o.d").rglob("*.o") if o.name != "packets.o"]
-    names = {o.name for o in parses}
-    wanted = [str(o) for o in (*parses, *(o for o in (BUILD / "sim.o.d/kernels").glob("*.o") if o.name not in names))]
+    fuzzed = {o.relative_to(BUILD / "fuzz.o.d").as_posix() for o in parses}
+    kernels = [o for o in (BUILD / "sim.o.d/kernels").glob("*.o") if f"kernels/{o.name}" not in fuzzed]
+    wanted = [str(o) for o in (*parses, *kernels)]
     root = HERE.parents[1] / "transport_c"
     command = ["clang", "-std=gnu11", "-w", "-g", "-O1", "-fsanitize=fuzzer,address,undefined", f"-I{root}"]
     command += [f"-I{HERE / 'targets'}", str(HERE / "targets/fuzz_packets.c"), str(tmp_path / "packets.c"), *wanted]
