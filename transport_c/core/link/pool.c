@@ -249,6 +249,7 @@ void ut_pool_measure(ut_pool *p, const ut_pool_count *count, ut_ns round, ut_ns 
     const bool news = count->bytes != p->seen, rested = news && now - p->seen_at > pause_of(p, least);
     const uint64_t before = p->seen;
     p->round = round;
+    p->measured_at = now;
     p->seen = count->bytes;
     p->seen_at = news ? now : p->seen_at;
     count_tokens(p, count->bytes - before, now);
@@ -356,8 +357,8 @@ uint64_t ut_pool_hand_out(ut_pool *p, ut_inlet *inlet, uint32_t n, uint64_t othe
             break;
         }
         if (cost > UT_MAX2(p->tokens, p->turned) && p->rate) {
-            const ut_ns from = UT_MAX2(p->tokens_at, p->seen_at); /* of a rate that was just seen none are counted */
-            p->paced_until = from + (ut_ns)((double)(cost - p->tokens) * 1e9 / (double)pace_of(p)) + UT_US;
+            const ut_ns due = p->tokens_at + (ut_ns)((double)(cost - p->tokens) * 1e9 / (double)pace_of(p));
+            p->paced_until = UT_MAX2(due, p->measured_at) + UT_US; /* of a rate that was just seen none are counted */
             break;
         }
         assert(after > next->outstanding && (cost == 0 || others + taken + cost <= p->bytes));

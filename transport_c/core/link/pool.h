@@ -82,7 +82,8 @@ typedef struct ut_pool {
     uint64_t beyond;      /* ... and that the burst would take of it at most, however small the room is */
     ut_ns target;         /* the wait in queues, beyond our burst's own, that no job objects to; 0: by the round trip */
     ut_ns oldest;         /* how long ago the oldest of what this turn has read came to the host */
-    ut_ns round;          /* the round trip that was handed in last */
+    ut_ns round;          /* the round trip that was handed in last, ... */
+    ut_ns measured_at;    /* ... and when that was */
     ut_pool_count from;   /* of the sample that runs, its beginning */
     ut_ns since;          /* when it began; 0: none runs */
     uint64_t seen;        /* bytes that had come when it was last measured, ... */
