@@ -75,7 +75,7 @@ class Outgoing:
         call: Callable[[Place], AbstractAsyncContextManager[Any]],
         arrivals: dict[str, str],
     ) -> None:
-        """`address` and `port` are where this daemon listens; `call` connects to the PeerService of another one. In
+        """`address` and `port` are where this daemon listens, "" if it says where it is found; `call` connects to the PeerService of another one. In
         `arrivals` it is noted where each connection comes from that is led here, by its other end."""
         self._address, self._port, self._call = address, port, call
         self._places: dict[Place, _Attending] = {}
@@ -95,7 +95,10 @@ class Outgoing:
     @contextlib.asynccontextmanager
     async def registering(self, place: Place, seconds: float) -> AsyncIterator[Seen]:
         """How this host looks from the daemon at which a rank is to be registered, found out within `seconds`; if it
-        only goes out, that daemon can call it from then on."""
+        only goes out, that daemon can call it from then on. One that says where it is found is not looked for."""
+        if not self._address:
+            yield Seen()
+            return
         self._registering[place] += 1
         try:
             yield await self._look(place, seconds)

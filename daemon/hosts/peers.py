@@ -45,7 +45,7 @@ from ultima.daemon.hosts.distance import HANDSHAKES, Distances, RoundTrip, conne
 from ultima.daemon.hosts.finding import register_at
 from ultima.daemon.hosts.host import Membership, Place
 from ultima.daemon.hosts.lines import Lines
-from ultima.daemon.hosts.outgoing import Outgoing, Seen
+from ultima.daemon.hosts.outgoing import Outgoing
 from ultima.daemon.hosts.proofs import Proofs
 from ultima.daemon.hosts.watching import Told, Watching
 from ultima.daemon.trust import answerer, job_secret
@@ -126,11 +126,7 @@ class Peers(Watching):
             until = clock() + seconds
             found = await self._found(place, account)
             patience = DIAL_SECONDS + connection(self.round_trip(found)) + exchange(self.round_trip(found))
-            seconds = min(until - clock(), patience)
-            # Who says where it is found is not looked for where its calls come from.
-            told_where = bool(request.host.address)
-            look = contextlib.nullcontext(Seen()) if told_where else self.outgoing.registering(found, seconds)
-            async with look as seen:
+            async with self.outgoing.registering(found, min(until - clock(), patience)) as seen:
                 request.host.natted |= self.outgoing.natted
                 if seen.outward:  # this host is where its calls come from
                     request.host.outward, request.host.address, self._request.address = True, "", ""

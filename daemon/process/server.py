@@ -292,7 +292,7 @@ class Daemon:
         watch = peer_pb2.WatchRequest(incarnation=self.incarnation, address=config.address, grpc_port=self.grpc_port)
         fellows = self.jobs.fellows
         told = Told(fellows.heard, fellows.lost, fellows.found)
-        port = own_end(config.bind) if config.bind else ""
+        port = own_end(config.bind) if config.bind and not config.advertise else ""
         self._peers = Peers(watch, told, self.trust, self.lines, port, self._arrivals)
         self.jobs.start(self.grpc_port, self._peers)
         if config.bind:
