@@ -75,8 +75,9 @@ class Outgoing:
         call: Callable[[Place], AbstractAsyncContextManager[Any]],
         arrivals: dict[str, str],
     ) -> None:
-        """`address` and `port` are where this daemon listens, "" if it says where it is found; `call` connects to the PeerService of another one. In
-        `arrivals` it is noted where each connection comes from that is led here, by its other end."""
+        """`address` and `port` are where this daemon listens, "" if it says where it is found; `call` connects to the
+        PeerService of another one. In `arrivals` it is noted where each connection comes from that is led here, by its
+        other end."""
         self._address, self._port, self._call = address, port, call
         self._places: dict[Place, _Attending] = {}
         self._held: set[Place] = set()
