@@ -11,31 +11,25 @@ import asyncio
 import itertools
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
-from ultima.daemon.base.errors import InvalidArgument, NotFound, Unavailable
+from ultima.daemon.base.errors import InvalidArgument, NotFound
 from ultima.daemon.base.ranges import OP_SEQ_MAX, whole
 from ultima.daemon.base.waiting import Changes
 from ultima.daemon.jobs.job import Job
+from ultima.daemon.jobs.wishes import LIST_PIECES_MAX, PART_BYTES, PARTS_MAX, SILENT_SECONDS, Wish, granted
 from ultima.v1 import peer_pb2, trainer_pb2, types_pb2
 from ultima.v1.limits import BUCKET_BYTES_MAX
 
-PART_BYTES = 512 << 10
-PARTS_MAX = 256  # that one call asks for
-LIST_PIECES_MAX = 128
 RESULT_PIECES_MAX = BUCKET_BYTES_MAX // PART_BYTES + 2  # the largest result and its head
-AHEAD = 4  # pieces that a rank is asked for before another host has taken the first
-SILENT_SECONDS = 10.0  # without a turn, after which a rank gives nothing any more
 
 
 @dataclass(eq=False)
-class _Wish:
-    number: int
+class _Wish(Wish):
     kind: types_pb2.StateKind.ValueType
     op_seq: int
-    part: int
-    answer: asyncio.Future[bytes]
 
 
 @dataclass(eq=False)
@@ -82,35 +76,19 @@ class FollowDesk:
 
     async def read(self, job: Job, request: peer_pb2.ReadStateRequest) -> AsyncGenerator[tuple[int, bytes], None]:
         """What another host asks of the rank here. Raises Refused."""
-        wanted = iter(_parts(request))
+        parts = _parts(request)
         op_seq = whole("op_seq", request.op_seq, 0, OP_SEQ_MAX)
-        ahead: deque[_Wish] = deque()
-        try:
-            while True:
-                for part in itertools.islice(wanted, AHEAD - len(ahead)):
-                    ahead.append(self._wish(job, request.kind, op_seq, part))
-                if not ahead:
-                    return
-                wish = ahead.popleft()
-                try:
-                    async with asyncio.timeout(SILENT_SECONDS):
-                        data = await wish.answer
-                except TimeoutError:
-                    raise Unavailable("the rank that gives its state does not answer") from None
-                if data:
-                    job.moves.state_bytes["sent"] += len(data)
-                    yield wish.part, data
-                if not request.parts and len(data) < PART_BYTES:
-                    return
-        finally:
-            for wish in ahead:
-                wish.answer.cancel()
+        found = granted(lambda part: self._wish(job, request.kind, op_seq, part), parts, ends_short=not request.parts)
+        async with aclosing(found):
+            async for part, data in found:
+                job.moves.state_bytes["sent"] += len(data)
+                yield part, data
 
     def _wish(self, job: Job, kind: types_pb2.StateKind.ValueType, op_seq: int, part: int) -> _Wish:
         giver, loop = self._givers.get(job), asyncio.get_running_loop()
         if giver is None or loop.time() >= giver.turned + SILENT_SECONDS:
             raise NotFound(f"job {job.name!r}: the rank here gives nothing to followers, or not any more")
-        wish = _Wish(next(self._numbers), kind, op_seq, part, loop.create_future())
+        wish = _Wish(next(self._numbers), part, loop.create_future(), kind, op_seq)
         giver.wishes.append(wish)
         self._changes.notify()
         return wish

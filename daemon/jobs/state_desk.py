@@ -17,7 +17,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
-from ultima.daemon.base.errors import FailedPrecondition, InvalidArgument, NotFound, Unavailable
+from ultima.daemon.base.errors import FailedPrecondition, InvalidArgument, NotFound
 from ultima.daemon.base.ranges import INT64_MAX, OP_SEQ_MAX, whole
 from ultima.daemon.base.waiting import Changes
 from ultima.daemon.engine.host_engine import HostEngine
@@ -27,24 +27,14 @@ from ultima.daemon.jobs.follow_desk import FollowDesk
 from ultima.daemon.jobs.job import Job
 from ultima.daemon.jobs.link import Link
 from ultima.daemon.jobs.watchers import Watchers
+from ultima.daemon.jobs.wishes import LIST_PIECES_MAX, PART_BYTES, PARTS_MAX, SILENT_SECONDS, Wish, granted
 from ultima.v1 import peer_pb2, trainer_pb2, types_pb2
 from ultima.v1.limits import HOSTS_MAX
 
-PART_BYTES, ROOT_BYTES = 512 << 10, 32
-PARTS_MAX = 256  # that one call asks for
-AHEAD = 4  # parts that a rank is asked for before another host has taken the first
-LIST_PIECES_MAX = 128
+ROOT_BYTES = 32
 TURN_MS_MAX = 1000
 LOOK_SECONDS = 0.02  # how often a turn looks whether somebody is in the op
-SILENT_SECONDS = 10.0  # without a turn, after which a rank says nothing any more
-FOLLOW_SILENT_SECONDS = 60.0  # the same of one that follows: it makes turns between its steps alone
-
-
-@dataclass(eq=False)
-class _Wish:
-    number: int
-    part: int
-    answer: asyncio.Future[bytes]
+FOLLOW_SILENT_SECONDS = 60.0  # as SILENT_SECONDS, of one that follows: it makes turns between its steps alone
 
 
 @dataclass(eq=False)
@@ -55,8 +45,8 @@ class _Talk:
     turned: float = 0.0
     heard: dict[int, tuple[int, types_pb2.StateWord]] = field(default_factory=dict)
     """By host: of which life, and what it says."""
-    wishes: deque[_Wish] = field(default_factory=deque)
-    asked: dict[int, _Wish] = field(default_factory=dict)
+    wishes: deque[Wish] = field(default_factory=deque)
+    asked: dict[int, Wish] = field(default_factory=dict)
     told_to: frozenset[tuple[int, int]] = frozenset()
     """Hosts and their lives that were there when the word was told."""
     told_wanted: tuple[bool, bool] = (False, False)
@@ -151,27 +141,12 @@ class StateDesk:
         ends = -(-self._talk(job).word.size // PART_BYTES)
         if wrong := [part for part in parts if not 0 <= part < ends]:
             raise InvalidArgument(f"parts = {wrong[0]}: allowed: 0 to {ends - 1}")
-        wanted = iter(parts) if parts else iter(range(-1, -LIST_PIECES_MAX - 1, -1))
-        ahead: deque[_Wish] = deque()
-        try:
-            while True:
-                ahead += [self._wish(job, root, part) for part in itertools.islice(wanted, AHEAD - len(ahead))]
-                if not ahead:
-                    return
-                wish = ahead.popleft()
-                try:
-                    async with asyncio.timeout(SILENT_SECONDS):
-                        data = await wish.answer
-                except TimeoutError:
-                    raise Unavailable("the rank that has the state does not answer") from None
-                if data:
-                    job.moves.state_bytes["sent"] += len(data)
-                    yield wish.part, data
-                if not parts and len(data) < PART_BYTES:
-                    return
-        finally:
-            for wish in ahead:
-                wish.answer.cancel()
+        wanted = parts or range(-1, -LIST_PIECES_MAX - 1, -1)
+        found = granted(lambda part: self._wish(job, root, part), wanted, ends_short=not parts)
+        async with aclosing(found):
+            async for part, data in found:
+                job.moves.state_bytes["sent"] += len(data)
+                yield part, data
 
     def followers(self, job: Job) -> int:
         """How many ranks on other hosts follow the one here."""
@@ -189,11 +164,11 @@ class StateDesk:
     def _talk(self, job: Job) -> _Talk:
         return self._talks.setdefault(job, _Talk())
 
-    def _wish(self, job: Job, root: bytes, part: int) -> _Wish:
+    def _wish(self, job: Job, root: bytes, part: int) -> Wish:
         talk = self._talk(job)
         if not root or talk.word.root != root:
             raise NotFound(f"job {job.name!r}: the rank here does not give this state, or not any more")
-        wish = _Wish(next(self._numbers), part, asyncio.get_running_loop().create_future())
+        wish = Wish(next(self._numbers), part, asyncio.get_running_loop().create_future())
         talk.wishes.append(wish)
         self._changes.notify()
         return wish

@@ -9,7 +9,8 @@ import pytest
 
 from ultima.daemon.base.errors import InvalidArgument, NotFound
 from ultima.daemon.base.waiting import Changes
-from ultima.daemon.jobs.follow_desk import PART_BYTES, FollowDesk
+from ultima.daemon.jobs.follow_desk import FollowDesk
+from ultima.daemon.jobs.wishes import PART_BYTES
 from ultima.daemon.observe.stats import ViewStats
 from ultima.v1 import peer_pb2, trainer_pb2, types_pb2
 

@@ -33,9 +33,9 @@
  *
  * Grants go out at the pace of C, or each receiver that begins would have its whole pool sent to it at once, at the
  * rates of all senders together. Until twice what the path holds has come and has shown no higher rate, they go out at
- * four times that pace: C may still be what the pool has let come. What has come is granted anew at once, two grants of it
- * at most, however fast it came: no more is outstanding then than before, so the pace holds back a pool that fills, and
- * not a host that makes up for the time in which it was not served.
+ * four times that pace: C may still be what the pool has let come. What has come is granted anew at once, two grants of
+ * it at most, however fast it came: no more is outstanding then than before, so the pace holds back a pool that fills,
+ * and not a host that makes up for the time in which it was not served.
  *
  * The delay of packets says whether the pool is too large. If what comes in a round trip has waited for longer than
  * our own burst and a part of a round trip, then a queue stands somewhere. Then the pool shrinks round by round to
