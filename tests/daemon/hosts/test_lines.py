@@ -96,6 +96,15 @@ async def test_lines__one_that_can_be_dialled_attends_nowhere(house: House) -> N
     assert not any(host.outward or host.natted for host, _ in daemons[0].jobs.all()[0].hosts())
 
 
+async def test_lines__one_that_says_where_it_is_found_attends_nowhere(house: House) -> None:
+    """Its calls come from 127.0.0.1, where it does not listen, as those of a daemon behind a relay do."""
+    own = "127.0.0.3"
+    daemons = [await house.daemon("n0", bind="127.0.0.1"), await house.daemon("n1", bind=own, advertise=own)]
+    await house.job(daemons)
+    assert [host.outward for host, _ in daemons[0].jobs.all()[0].hosts()] == [False, False]
+    assert len(daemons[0].lines) == 0
+
+
 async def test_lines__calls_come_from_where_they_were_made(house: House) -> None:
     """A call by a line is one of the daemon that made it, not of this host: rights by address depend on it."""
     daemons = await daemons_of(house, "o--", None)
