@@ -4,6 +4,7 @@
 Each op's values say who is in it. What is bounded here is bounded in round trips, generously: the machine is shared.
 """
 
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ import ultima
 from tests.daemon.trust.papers import Authority
 from tests.e2e.hosts import everywhere, new_job_name
 from tests.e2e.test_probe import PROBE, RNA, Book
+from tests.e2e.test_trouble import until
 from tests.lab.cluster import PORT, Cluster
 from tests.lab.distance import Far
 from tests.lab.lab import Lab
@@ -109,13 +111,14 @@ def test_far__probes_start_ops() -> None:
 def test_far__a_rank_registers_before_the_coordinator_is_in_and_is_told_whom_it_waits_for() -> None:
     with cluster(2, FAR) as far:
         name, where = new_job_name(), f"{far.addresses[0]}:{PORT}"
+        wanted = rf"waiting for rank 0 of 2 \(1 is here\); coordinator {where}"
+        with pytest.warns(ultima.UltimaWarning, match=wanted) as told:
 
-        def join(rank: int, _: int) -> ultima.Job:
-            if rank == 0:
-                time.sleep(4)
-            return ultima.connect(name, rank, 2, far.socket(rank), where, timeout=40, arena="1M")
+            def join(rank: int, _: int) -> ultima.Job:
+                if rank == 0:  # not before the other was told: on a path that loses packets that takes its time
+                    until(lambda: any(re.search(wanted, str(each.message)) for each in told), 30)
+                return ultima.connect(name, rank, 2, far.socket(rank), where, timeout=60, arena="1M")
 
-        with pytest.warns(ultima.UltimaWarning, match=rf"waiting for rank 0 of 2 \(1 is here\); coordinator {where}"):
             jobs = everywhere([0, 1], join)
         assert all(isinstance(job, ultima.Job) for job in jobs), jobs
         sums(jobs, 2)
