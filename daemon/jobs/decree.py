@@ -42,6 +42,7 @@ from ultima.daemon.jobs.epoch import (
     wants_in,
 )
 from ultima.daemon.jobs.flaps import Flaps
+from ultima.daemon.jobs.here import Here
 from ultima.daemon.jobs.holding import Holding, lasts
 
 BRANCH_S = 1.0  # without a majority, before those who see each other go on by themselves
@@ -51,29 +52,6 @@ REST_S = 2.0  # after a hold that ended in vain, before ops are held again; so p
 SETTLE_S = 2.0  # after an epoch, before another one changes what follows from measurements, and that alone
 ANSWER_S = 0.01  # that a daemon may take for an answer, beside the way there and back
 REACH_OPS = 64  # what a promise may hold ahead of the proposer's own next op: hosts are few ops apart
-
-
-@dataclass(frozen=True, slots=True)
-class Here:
-    """What this host knows at the time of a turn."""
-
-    sees: frozenset[Member]
-    """The other hosts that are alive as far as it knows."""
-    next_op: int
-    margin: int = 0
-    """Ops of the next 20 ms."""
-    round_trip: float = 0.0
-    """To the host that is farthest, in seconds."""
-    opened: bool = True
-    """It has opened an op."""
-    leaving: bool = False
-    wishes: tuple[int, ...] = WISHES_NONE
-    change: tuple[tuple[str, int], ...] = ()
-    """What somebody wants to become of options of the job."""
-    short: bool = False
-    """Ops wait as too few hosts are in: then one that flaps is taken in at once."""
-    stride: int = 1
-    """So many numbers an op may have: in coded jobs each step has many, and few of them are used."""
 
 
 @dataclass(slots=True)
@@ -493,6 +471,9 @@ class Seat:
         reach = self._here.next_op + 2 * self._here.margin + REACH_OPS * self._here.stride
         start = base.start if behind and not beyond else max(min(w.hold, reach) for w in promises.values())
         child, why = self._want(base, waited, max(start, base.start))
+        if child is not None and {*child.members} == {*base.members} and not behind:
+            # Nobody waits for it. So it begins after the ops of a hold, and who hears late that it holds is in time.
+            child = replace(child, start=child.start + self._here.ample)
         if child is not None:
             self._reasons[child.id] = why
         return child, False

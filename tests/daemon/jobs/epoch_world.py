@@ -26,8 +26,9 @@ from dataclasses import replace
 from typing import Any
 
 from tests.daemon.jobs import epoch_liar
-from ultima.daemon.jobs.decree import REST_S, Here, Seat
+from ultima.daemon.jobs.decree import REST_S, Seat
 from ultima.daemon.jobs.epoch import Epoch, Member, Word, quorum
+from ultima.daemon.jobs.here import Here
 from ultima.daemon.jobs.holding import lasts
 
 HEARD_S = 0.12  # for which a datagram tells that its sender is alive
@@ -70,7 +71,7 @@ class Host:
         sees = frozenset(self.streams | fresh)
         self.since = {m: self.since.get(m, world.now) for m in sees}
         self.sees = sees
-        return Here(sees, self.next_op, MARGIN_OPS, world.round_trip, self.opened)
+        return Here(sees, self.next_op, MARGIN_OPS, 2 * MARGIN_OPS, world.round_trip, self.opened)
 
     def look(self) -> None:
         """An op is under way: is anybody heard whom it did not see, or not any more?"""

@@ -9,8 +9,22 @@ import pytest
 
 from ultima.daemon.base.options import Options
 from ultima.daemon.base.ranges import STEP_OPS, WINDOW
-from ultima.daemon.jobs.decree import BRANCH_S, REST_S, Here, Seat
-from ultima.daemon.jobs.epoch import Ask, Ballot, Epoch, Fork, Member, Word, accepts, better, contrary, decide, quorum
+from ultima.daemon.jobs.decree import BRANCH_S, REST_S, Seat
+from ultima.daemon.jobs.epoch import (
+    NO_BALLOT,
+    Ask,
+    Ballot,
+    Epoch,
+    Fork,
+    Member,
+    Word,
+    accepts,
+    better,
+    contrary,
+    decide,
+    quorum,
+)
+from ultima.daemon.jobs.here import Here
 from ultima.daemon.jobs.holding import NEWS_S
 
 A, B, C, D, E = (Member(slot, 7) for slot in range(5))
@@ -214,6 +228,30 @@ def test_seat__a_hold_ends_by_itself_and_is_not_repeated_at_once() -> None:
         seat.turn(at, here)
         assert seat.words[B].promised == Ballot(serial, 0), "it promises all the same"
         assert (seat.hold is not None) is held
+
+
+@pytest.mark.parametrize(
+    ("base", "start"),
+    [
+        (replace(ROOT, owners=frozenset((A, B))), 7 + 30),
+        (replace(ROOT, members=(A, B), owners=frozenset((A, B))), 7),
+    ],
+)
+def test_seat__what_nobody_waits_for_begins_after_the_ops_of_a_hold(base: Epoch, start: int) -> None:
+    """C is to own a shard, or to come in. A host that hears late that it holds has opened no op by the old one."""
+    seat, here = Seat(A, base, 99, 0.0), Here(frozenset((B, C)), 5, margin=2, ample=30)
+    for ballot in (NO_BALLOT, Ballot(1, 0)):
+        for serial, m, sees in ((1, B, (A, C)), (2, C, (A, B))):
+            epoch = base if m in base.members else None
+            told = word(
+                serial + 2 * ballot.round, epoch, *sees, next_op=5, promised=ballot, hold=7 if ballot.round else 0
+            )
+            seat.hear(m, told)
+        seat.turn(0.0, here)
+    ask = seat.words[A].ask
+    made = ask.child if ask is not None else seat.epoch  # the half with the oldest decides at once
+    assert made is not None and made.start == start
+    assert C in made.members and (C in made.owners) == (C in base.members)
 
 
 def test_seat__ops_before_the_epoch_that_holds_are_not_held_back() -> None:

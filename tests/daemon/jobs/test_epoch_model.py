@@ -21,8 +21,9 @@ import pytest
 from tests.daemon.jobs.epoch_world import World
 from tests.seeds import seeds
 from ultima.daemon.jobs import decree
-from ultima.daemon.jobs.decree import Here, Seat
+from ultima.daemon.jobs.decree import Seat
 from ultima.daemon.jobs.epoch import Epoch, Word
+from ultima.daemon.jobs.here import Here
 
 FEW, WORLDS, WORLDS_LONG = 8, 500, 10_000
 LIARS, LIARS_LONG = 200, 2000

@@ -22,8 +22,9 @@ from tests.daemon.jobs.epoch_world import World
 from tests.seeds import seeds
 from ultima.daemon.base.options import DEFAULTS, Options
 from ultima.daemon.jobs import epoch as epochs
-from ultima.daemon.jobs.decree import Here, Seat
+from ultima.daemon.jobs.decree import Seat
 from ultima.daemon.jobs.epoch import Epoch, Member, Word
+from ultima.daemon.jobs.here import Here
 
 FEW, WORLDS, LIARS, PLANT_WORLDS = 3, 150, 60, 200
 NAMES = ("tau", "eta", "quorum")

@@ -13,9 +13,10 @@ from tests.daemon.jobs.epoch_flaps import FlapWorld
 from tests.daemon.jobs.test_epoch import ROOT, A, B, C, child, word
 from tests.seeds import seeds
 from ultima.daemon.jobs import flaps
-from ultima.daemon.jobs.decree import Here, Seat
+from ultima.daemon.jobs.decree import Seat
 from ultima.daemon.jobs.epoch import Member, decide
 from ultima.daemon.jobs.flaps import HELD_PART, Flaps
+from ultima.daemon.jobs.here import Here
 
 HELD_S = 0.1
 SOON_S = 2 * HELD_S * HELD_PART
