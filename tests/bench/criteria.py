@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tests.bench.rig import CODED, MTU, OWN, Series, wire_bound_us
+from tests.bench.rig import CODED, FORMS, MTU, OWN, Series, wire_bound_us
 
 FRAME = 1514  # bytes of a full packet's frame, as the switch of a lab with distance counts
 TAIL_OPS_MIN = 20  # of fewer ops nobody can tell a 99th percentile
@@ -83,6 +83,14 @@ APART_P50 = 1.05
 WAN = tuple((hosts, delay_ms, loss) for hosts in (4, 2) for delay_ms in (25.0, 50.0) for loss in (0.0, 0.1, 1.0))
 WAN_RATE = 100.0
 WAN_MOST = {0.0: (1.0, math.inf, 1.05), 0.1: (0.8, math.inf, 1.10), 1.0: (0.7, 0.6, 1.10)}
+# (hosts, Mbit/s of every link, 0 for unshaped) -> by form the most that the median of an op of 25 MB may be of the dense
+# op's, and by form the most of the better Gloo's.
+QUANTISED: dict[tuple[int, float], tuple[dict[str, float], dict[str, float]]] = {
+    (4, 100.0): ({"int8": 0.27, "int4": 0.15}, {}),
+    (4, 1000.0): ({"int8": 0.29, "int4": 0.18}, {"int8": 0.30}),
+    (4, 0.0): ({"int8": 0.8}, {"int8": 0.8}),
+    (2, 0.0): ({"int8": 0.8}, {"int8": 0.8}),
+}
 OWN_LOSS_RATIO, OWN_BOUND_RATIO = 1.06, 1.05
 CROSS_GROWTH = 1.05
 CPU_NS_PER_BYTE = 0.45
@@ -175,6 +183,26 @@ def apart_checks(case: str, found: Mapping[str, Series]) -> list[Check]:
         Check(case, "share of bytes missing", own.missing, 0.0),
         machine_cpu_check(case, found, CPU_SHAPED),
     ]
+
+
+def quantised_name(hosts: int, mbit: float) -> str:
+    return f"N={hosts}, {f'{mbit:g} Mbit/s' if mbit else 'unshaped'}"
+
+
+def quantised_checks(hosts: int, mbit: float, found: Mapping[str, Series]) -> list[Check]:
+    """Ops whose elements travel in few bits, beside dense ops of the same job's kind and beside Gloo."""
+    case, (to_dense, to_gloo) = quantised_name(hosts, mbit), QUANTISED[hosts, mbit]
+    gloo = {name: series for name, series in found.items() if name.startswith("gloo")}
+    checks = []
+    for name, form in FORMS.items():
+        own, dense = found[name], found[OWN]
+        checks += [
+            Check(case, f"{form}: p50 to dense", own.p50 / dense.p50, to_dense.get(form, math.nan)),
+            Check(case, f"{form}: p50 to better Gloo", own.p50 / better(gloo, "p50"), to_gloo.get(form, math.nan)),
+            Check(case, f"{form}: CPU of the machine an op, to dense", own.cpu_s / dense.cpu_s, 1.0),
+            Check(case, f"{form}: share of bytes missing", own.missing, 0.0),
+        ]
+    return [check for check in checks if not math.isnan(check.limit)]
 
 
 def wan_name(hosts: int, delay_ms: float, loss: float) -> str:

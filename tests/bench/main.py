@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ultima beside Gloo, in one lab and in turn: every table with its criteria, a JSON file, and plots.
 
-    make bench                              all tables but wan, about 35 minutes, root, a quiet machine
+    make bench                              all tables but two, about 35 minutes, root, a quiet machine
     make bench ARGS="--only loss slow"      some of them
     make bench ARGS="--only fairness"       a small job beside one that asks for all it can
+    make bench ARGS="--only quantised"      elements of few bits; 15 minutes
     make bench ARGS="--only wan"            hosts that are apart; an hour, of which Gloo over cubic takes most
     make bench ARGS=--quick                 a smoke of about three minutes; its verdicts mean little
     make bench-long                         2000 ops of Ultima's a case and 300 of Gloo's, for tails; hours

@@ -76,9 +76,12 @@ class Gloo:
 
 
 class Ultima:
-    def __init__(self, bytes_max: int) -> None:
+    """|wire|: the form in which elements travel, "int8" or "int4"; None: as they are. Equal elements come back exact."""
+
+    def __init__(self, bytes_max: int, wire: str | None = None) -> None:
         import ultima
 
+        self._wire = wire
         self._job = ultima.connect(arena=bytes_max + (1 << 20), bucket_bytes_max=bytes_max)
         self.world = self._job.world_size
         self._bucket = self._job.empty(bytes_max // 4, "float32")
@@ -95,7 +98,8 @@ class Ultima:
 
     def reduce(self, count: int, request: dict[str, Any]) -> Receipt:
         bucket = self._bucket[:count]
-        return self._job.allreduce(bucket, "sum", mode=request["mode"], deadline=request["deadline"])
+        how = {"mode": request["mode"], "deadline": request["deadline"], "wire": self._wire}
+        return self._job.allreduce(bucket, "sum", **how)
 
     def told(self, receipt: Receipt) -> dict[str, Any]:
         short = receipt.as_dict()
@@ -189,6 +193,7 @@ def main() -> None:
     parser.add_argument("contender", choices=("gloo", "ultima"))
     parser.add_argument("--bytes-max", type=int, required=True)
     parser.add_argument("--stragglers", type=int, default=0, help="of a coded job; 0 for ordinary allreduces")
+    parser.add_argument("--wire", choices=("int16", "int8", "int4"), help="the form of Ultima's elements under way")
     options = parser.parse_args()
     # What the libraries print must not be taken for an answer.
     answers = os.fdopen(os.dup(1), "w")
@@ -196,8 +201,10 @@ def main() -> None:
     contender: Contender
     if options.stragglers:
         contender = Coded(options.bytes_max, options.stragglers)
+    elif options.contender == "gloo":
+        contender = Gloo(options.bytes_max)
     else:
-        contender = {"gloo": Gloo, "ultima": Ultima}[options.contender](options.bytes_max)
+        contender = Ultima(options.bytes_max, options.wire)
     print("ready", file=answers, flush=True)
     found = Measured()
     for line in sys.stdin:

@@ -20,6 +20,7 @@ from tests.lab.lab import Lab, Unit
 OWN = "ultima"
 CODED = "ultima coded"
 STRAGGLERS = 1  # of CODED
+FORMS = {"ultima int8": "int8", "ultima int4": "int4"}  # ops whose elements travel in few bits
 CONTENDERS = ("gloo cubic", "gloo bbr", OWN)
 TCP_PAYLOAD, UDP_PAYLOAD, MTU = 1448, 1440, 1500
 
@@ -170,6 +171,7 @@ class Rig:
             environment = self._environments.get(name)
             program = [str(RANK), "--bytes-max", str(self._bytes_max)]
             program += ["--stragglers", str(STRAGGLERS)] if name == CODED else []
+            program += ["--wire", FORMS[name]] if name in FORMS else []
             self._gangs[name] = Gang(self.lab, name, program, self.cluster, environment)
         return self._gangs[name]
 

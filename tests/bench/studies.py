@@ -13,7 +13,7 @@ from typing import Any
 from tests.bench import call_cost, criteria, fairness
 from tests.bench.criteria import Check, case_name, size_name
 from tests.bench.overhead import beyond, measure
-from tests.bench.rig import CODED, CONTENDERS, OWN, STRAGGLERS, Rig, Series, moved_bytes, turns_anew
+from tests.bench.rig import CODED, CONTENDERS, FORMS, OWN, STRAGGLERS, Rig, Series, moved_bytes, turns_anew
 from tests.bench.usage import has_wide_products
 from tests.lab.cluster import PORT
 from tests.lab.distance import Far
@@ -239,6 +239,26 @@ def apart(effort: Effort, note: Note) -> Table:
     return table
 
 
+def quantised(effort: Effort, note: Note) -> Table:
+    """Elements of few bits beside dense ops and beside Gloo, over slow links, fast ones, and those of this machine."""
+    table = Table("quantised", "Elements that travel as int8 and int4, 25 MB, no loss")
+    contenders, cases = (*CONTENDERS, *FORMS), list(criteria.QUANTISED)
+    for hosts, mbit in cases[:2] if effort.quick else cases:
+        case = criteria.quantised_name(hosts, mbit)
+        if not effort.wants(case):
+            continue
+        ops, seconds = max(4, effort.ops // (2 if not mbit else 4)), effort.seconds / 2
+
+        def build(hosts: int = hosts, mbit: float = mbit) -> Rig:
+            return Rig(hosts, MB25, mbit, unit="packet" if mbit else "burst", note=note)
+
+        rounds = effort.rounds if not mbit else min(2, effort.rounds)
+        found = turns_anew(build, {MB25: ops}, seconds, rounds, effort.rival_ops, contenders)[MB25]
+        table.cases[case] = found
+        table.checks += criteria.quantised_checks(hosts, mbit, found)
+    return table
+
+
 def wan(effort: Effort, note: Note) -> Table:
     """Hosts that are apart, behind a switch that delays. A lab for each distance, as paths know how short they were."""
     size, cases = (MB1, WAN_QUICK) if effort.quick else (MB25, criteria.WAN)
@@ -359,15 +379,18 @@ STUDIES: dict[str, Callable[[Effort, Note], Table]] = {
     "flood": flood,
     "overhead": overhead,
     "fairness": beside_a_hog,
+    "quantised": quantised,
     "wan": wan,
 }
-LENGTHY = ("wan",)
-"""Tables that are measured only if they are named: an hour, most of which Gloo over cubic takes."""
+LENGTHY = ("quantised", "wan")
+"""Tables that are measured only if they are named: the first takes 15 minutes, the second an hour, most of which Gloo
+over cubic takes."""
 
 CASED = {
     "loss": [case_name(*case) for case in criteria.LOSS],
     "rates": [criteria.rate_name(*case) for case in criteria.RATES],
     "unshaped": [f"N={hosts}, {size_name(size)}" for hosts, size in criteria.UNSHAPED],
+    "quantised": [criteria.quantised_name(*case) for case in criteria.QUANTISED],
     "wan": [criteria.wan_name(*case) for case in criteria.WAN],
 }
 """Tables of which cases can be asked for, and the names of these."""

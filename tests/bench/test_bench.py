@@ -238,6 +238,19 @@ def test_wan__is_held_against_gloo_and_against_the_wire_and_two_round_trips() ->
     assert _by_name(criteria.wan_checks(4, 50.0, 0.1, 25_000_000, found))["p50 to better Gloo"].limit == 0.8
 
 
+def test_quantised__is_held_against_dense_ops_and_against_gloo() -> None:
+    found = _case(4000.0, 5000.0, 3000.0)
+    for name, ms, cpu_s in ((OWN, 3000.0, 1.0), ("ultima int8", 900.0, 1.1), ("ultima int4", 500.0, 0.9)):
+        found[name] = Series(name, [ms] * 30, receipts=[[_receipt()]], usage=Usage(30 * cpu_s, Counter({7: 100}), 1.0))
+    checks = _by_name(criteria.quantised_checks(4, 1000.0, found))
+    assert (checks["int8: p50 to dense"].value, checks["int8: p50 to dense"].limit) == (pytest.approx(0.3), 0.29)
+    assert (checks["int4: p50 to dense"].value, checks["int4: p50 to dense"].limit) == (pytest.approx(1 / 6), 0.18)
+    assert checks["int8: p50 to better Gloo"].value == pytest.approx(900 / 4000), "the better of two Gloos"
+    assert checks["int8: CPU of the machine an op, to dense"].verdict == "FAIL"
+    assert checks["int4: CPU of the machine an op, to dense"].verdict == "pass"
+    assert "int4: p50 to better Gloo" not in checks, "no limit, no check"
+
+
 def test_apart__time_and_cpu_have_a_limit_each() -> None:
     found = _case(1000.0, 1100.0, 1051.0)
     for name, cpu_s in (("gloo cubic", 10.0), ("gloo bbr", 12.0), (OWN, 14.0)):

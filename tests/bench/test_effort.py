@@ -89,8 +89,8 @@ def test_wants__all_cases_or_those_that_are_named() -> None:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["--case", "1 %"], "--case is for --only loss or rates or unshaped or wan, not for unshaped loss rates"),
-        (["--only", "slow", "--case", "1 %"], "--case is for --only loss or rates or unshaped or wan, not for slow"),
+        (["--case", "1 %"], f"--case is for --only {' or '.join(CASED)}, not for unshaped loss rates"),
+        (["--only", "slow", "--case", "1 %"], f"--case is for --only {' or '.join(CASED)}, not for slow"),
         (["--only", "loss", "--case", "3 %"], "--case '3 %': in the name of no case; they are 25 MB, no loss; 25 MB"),
     ],
 )

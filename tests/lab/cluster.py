@@ -87,6 +87,20 @@ class Cluster:
     def log(self, index: int) -> str:
         return (self.folder / f"host{index}.log").read_text(errors="replace")
 
+    def kill(self, index: int) -> None:
+        """Ends the daemon of one host, as when its machine loses power."""
+        self.daemons[index].kill()
+        self.daemons[index].wait()
+
+    def launch(self, index: int) -> None:
+        """Starts the daemon of one host anew, after `kill`."""
+        shutil.rmtree(self.runtime_dir(index))
+        self.daemons[index] = self._start(index, self.addresses[index])
+
+    def wait_until_ready(self, index: int) -> None:
+        """Returns when the daemon of one host listens. Raises RuntimeError if it does not start."""
+        self._wait(index)
+
     def _start(self, index: int, address: str) -> subprocess.Popen[bytes] | Process:
         self.runtime_dir(index).mkdir(mode=0o700)
         where, more = self._listens(index, address)

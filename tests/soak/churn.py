@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hosts of an elastic job that join, leave and die in random order while ops go on: what is judged of each result, and
+when everything happened.
+
+Each host brings a power of two, so that a sum names the hosts in it. A life of a host has a thread of its own, which
+goes at its own pace. All that it gets is compared: hosts whose receipts name the same op and view as complete must have
+the same bits.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from tests.e2e.elastic import N, enter, who_is_in
+from tests.e2e.hosts import new_job_name
+from ultima import DaemonError, ElasticJob, JoinTimeout, Receipt, Status
+
+Seen = dict[tuple[int, int], tuple[bytes, int, frozenset[int]]]
+
+
+class Machine(Protocol):
+    """A daemon that can be killed and started again in the same place."""
+
+    @property
+    def rendezvous(self) -> str: ...
+    @property
+    def socket(self) -> Path: ...
+    @property
+    def pid(self) -> int: ...
+    def kill(self) -> None: ...
+    def launch(self) -> None: ...
+    def wait_until_ready(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One call of one life. Times in seconds of the monotonic clock."""
+
+    began: float
+    ended: float
+    members: tuple[int, ...]
+    status: Status
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that was done to a host."""
+
+    at: float
+    what: str
+    """"join", "leave" or "kill"."""
+    number: int
+
+
+class Life:
+    """One life of a host in the job: a thread that calls one op after another until it is told to leave, or dies."""
+
+    def __init__(self, number: int, host: Machine, meet: Machine, job: str, most: int, seen: Seen) -> None:
+        self.number, self._seen, self._most = number, seen, most
+        self.log: list[Op] = []
+        self.wrong: list[str] = []
+        self.rank = -1
+        self.entered = 0.0
+        self.end = threading.Event()
+        self.thread = threading.Thread(target=self._run, args=(host, meet, job))
+        self.thread.start()
+
+    @property
+    def complete(self) -> int:
+        """Ops that were."""
+        return sum(op.status is Status.COMPLETE for op in self.log)
+
+    def _run(self, host: Machine, meet: Machine, name: str) -> None:
+        try:
+            options = {"most": self._most, "timeout": 120, "deadline": "1s", "reconnect": False}
+            with enter(host, meet, name, **options) as job:  # type: ignore[arg-type]
+                self.rank, self.entered = job.rank, time.monotonic()
+                while not self.end.is_set():
+                    data = np.full(N, 2.0**self.number)
+                    began = time.monotonic()
+                    receipt = job.allreduce(data, "sum")
+                    self.log.append(Op(began, time.monotonic(), receipt.members, receipt.status))
+                    self._judge(job, receipt, data)
+                job.leave()
+        except (DaemonError, JoinTimeout) as error:
+            if not self.end.is_set():
+                self.wrong.append(f"host {self.number}: {error!r}")
+        except Exception as error:
+            self.wrong.append(f"host {self.number}: {error!r}")
+
+    def _judge(self, job: ElasticJob, receipt: Receipt, data: np.ndarray) -> None:
+        sets = who_is_in(np.repeat(data, 3))
+        inside = set.union(*sets)
+        if receipt.status is Status.INSUFFICIENT:
+            assert inside == {self.number}, (sets, receipt)
+            return
+        assert job.rank in receipt.members, (sets, receipt)
+        assert job.rank not in receipt.contributors or all(self.number in each for each in sets), (sets, receipt)
+        assert all(len(each) >= len(receipt.contributors) for each in sets), (sets, receipt)
+        assert all(len(each) <= len(receipt.members) for each in sets), (sets, receipt)
+        if receipt.complete:
+            assert self.number in inside, (sets, receipt)
+            assert len(sets) == 1 and len(inside) == len(receipt.members) == receipt.world_size, (sets, receipt)
+            told = (data.tobytes(), receipt.digest, frozenset(inside))
+            known = self._seen.setdefault((receipt.op_seq, receipt.view), told)
+            assert known == told, f"op {receipt.op_seq} of view {receipt.view}: {known[1:]} and {told[1:]}"
+
+
+@dataclass
+class Churn:
+    """What was done, and all lives."""
+
+    events: list[Event] = field(default_factory=list)
+    past: list[Life] = field(default_factory=list)
+    stayed: list[Life] = field(default_factory=list)
+    """Of `past`, those that were in until the end."""
+
+    @property
+    def wrong(self) -> list[str]:
+        """What was not as it must be: divergent digests, untrue receipts, calls that failed or did not return."""
+        found = [text for life in self.past for text in life.wrong]
+        found += [f"host {life.number} stayed and had no complete op" for life in self.stayed if not life.complete]
+        return found + [f"host {life.number}: a call did not return" for life in self.past if life.thread.is_alive()]
+
+
+def churn(hosts: Sequence[Machine], events: int, seed: int, each: Callable[[Event], None] | None = None) -> Churn:
+    """So many joins, leaves and kills. Host 0 stays. `each` is told of all of them, once they are done."""
+    draw, name, seen, found = random.Random(seed), new_job_name(), Seen(), Churn()
+    lives: dict[int, Life] = {}
+
+    def begin(number: int) -> None:
+        lives[number] = Life(number, hosts[number], hosts[0], name, len(hosts), seen)
+
+    def stop(number: int) -> Life:
+        life = lives.pop(number)
+        life.end.set()
+        found.past.append(life)
+        return life
+
+    for number in (0, 1):
+        begin(number)
+    began = time.monotonic()
+    try:
+        for _ in range(events):
+            time.sleep(draw.uniform(0.05, 0.6))
+            _event(hosts, lives, draw, begin, stop, found.events)
+            if each is not None:
+                each(found.events[-1])
+        # Who flapped must stand for the longest time between two of its departures (flaps.py), at most as long as this.
+        deadline = time.monotonic() + 20 + (time.monotonic() - began)
+        while time.monotonic() < deadline and not all(life.complete for life in lives.values()):
+            time.sleep(0.1)
+    finally:
+        found.stayed += lives.values()
+        for number in list(lives):
+            stop(number)
+        for life in found.past:
+            life.thread.join(60)
+    return found
+
+
+def _event(
+    hosts: Sequence[Machine],
+    lives: Mapping[int, Life],
+    draw: random.Random,
+    begin: Callable[[int], None],
+    stop: Callable[[int], Life],
+    log: list[Event],
+) -> None:
+    """Something happens to a host other than the first one."""
+    out, inside = [n for n in range(len(hosts)) if n not in lives], [n for n in lives if n]
+    what = draw.choice([*["join"] * bool(out), *["leave", "kill"] * bool(inside)])
+    number = draw.choice(out if what == "join" else inside)
+    log.append(Event(time.monotonic(), what, number))
+    if what == "join":
+        begin(number)
+        return
+    life = stop(number)
+    if what == "kill":
+        hosts[number].kill()
+        life.thread.join(20)
+        hosts[number].launch()
+        hosts[number].wait_until_ready()
