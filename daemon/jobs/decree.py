@@ -419,7 +419,8 @@ class Seat:
         if want is None:
             self._at(self._wanted + PATIENCE_S)
             return
-        elder = [m for m in base.members if m in self._here.sees or m == self.me].index(self.me)
+        gone = {m for m, w in self.words.items() if w.leaving} - {self.me}
+        elder = [m for m in base.members if (m in self._here.sees or m == self.me) and m not in gone].index(self.me)
         same_hosts = {*want.members} == {*base.members} and want.owners == base.owners
         rest = -math.inf
         if same_hosts and want.settings != base.settings:
@@ -465,7 +466,7 @@ class Seat:
                 return newest, True
         waited = self._now - (self._wanted if self._wanted is not None else self._now)
         behind = [m for m, w in promises.items() if w.next_op < base.start]
-        beyond = [m for m, w in promises.items() if w.next_op > base.start]
+        beyond = [m for m, w in promises.items() if max(w.next_op, w.hold) > base.start]  # or may be there by now
         if behind and beyond and waited < 2 * PATIENCE_S:
             return None, False  # soon two entries are enough for each: the epoch that holds, and its child
         reach = self._here.next_op + 2 * self._here.margin + REACH_OPS * self._here.stride

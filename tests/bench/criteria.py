@@ -83,8 +83,8 @@ APART_P50 = 1.05
 WAN = tuple((hosts, delay_ms, loss) for hosts in (4, 2) for delay_ms in (25.0, 50.0) for loss in (0.0, 0.1, 1.0))
 WAN_RATE = 100.0
 WAN_MOST = {0.0: (1.0, math.inf, 1.05), 0.1: (0.8, math.inf, 1.10), 1.0: (0.7, 0.6, 1.10)}
-# (hosts, Mbit/s of every link, 0 for unshaped) -> by form the most that the median of an op of 25 MB may be of the dense
-# op's, and by form the most of the better Gloo's.
+# (hosts, Mbit/s of every link, 0 for unshaped) -> by form the most that the median of an op of 25 MB may be of the
+# dense op's, and by form the most of the better Gloo's.
 QUANTISED: dict[tuple[int, float], tuple[dict[str, float], dict[str, float]]] = {
     (4, 100.0): ({"int8": 0.27, "int4": 0.15}, {}),
     (4, 1000.0): ({"int8": 0.29, "int4": 0.18}, {"int8": 0.30}),
@@ -118,7 +118,7 @@ def case_name(size: int, loss: float) -> str:
 
 
 def rivals(found: Mapping[str, Series]) -> list[Series]:
-    return [series for name, series in found.items() if name != OWN and series.ops]
+    return [series for name, series in found.items() if not name.startswith(OWN) and series.ops]
 
 
 def better(found: Mapping[str, Series], column: str) -> float:
@@ -192,13 +192,12 @@ def quantised_name(hosts: int, mbit: float) -> str:
 def quantised_checks(hosts: int, mbit: float, found: Mapping[str, Series]) -> list[Check]:
     """Ops whose elements travel in few bits, beside dense ops of the same job's kind and beside Gloo."""
     case, (to_dense, to_gloo) = quantised_name(hosts, mbit), QUANTISED[hosts, mbit]
-    gloo = {name: series for name, series in found.items() if name.startswith("gloo")}
     checks = []
     for name, form in FORMS.items():
         own, dense = found[name], found[OWN]
         checks += [
             Check(case, f"{form}: p50 to dense", own.p50 / dense.p50, to_dense.get(form, math.nan)),
-            Check(case, f"{form}: p50 to better Gloo", own.p50 / better(gloo, "p50"), to_gloo.get(form, math.nan)),
+            Check(case, f"{form}: p50 to better Gloo", own.p50 / better(found, "p50"), to_gloo.get(form, math.nan)),
             Check(case, f"{form}: CPU of the machine an op, to dense", own.cpu_s / dense.cpu_s, 1.0),
             Check(case, f"{form}: share of bytes missing", own.missing, 0.0),
         ]

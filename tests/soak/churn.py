@@ -151,8 +151,9 @@ def churn(hosts: Sequence[Machine], events: int, seed: int, each: Callable[[Even
     try:
         for _ in range(events):
             time.sleep(draw.uniform(0.05, 0.6))
-            _event(hosts, lives, draw, begin, stop, found.events)
-            if each is not None:
+            busy = {life.number for life in found.past if life.thread.is_alive()}  # leaving
+            _event(hosts, lives, draw, begin, stop, found.events, busy)
+            if each is not None and found.events:
                 each(found.events[-1])
         # Who flapped must stand for the longest time between two of its departures (flaps.py), at most as long as this.
         deadline = time.monotonic() + 20 + (time.monotonic() - began)
@@ -174,9 +175,12 @@ def _event(
     begin: Callable[[int], None],
     stop: Callable[[int], Life],
     log: list[Event],
+    busy: set[int],
 ) -> None:
-    """Something happens to a host other than the first one."""
-    out, inside = [n for n in range(len(hosts)) if n not in lives], [n for n in lives if n]
+    """Something happens to a host other than the first one, if it can."""
+    out, inside = [n for n in range(len(hosts)) if n not in lives and n not in busy], [n for n in lives if n]
+    if not out and not inside:
+        return
     what = draw.choice([*["join"] * bool(out), *["leave", "kill"] * bool(inside)])
     number = draw.choice(out if what == "join" else inside)
     log.append(Event(time.monotonic(), what, number))

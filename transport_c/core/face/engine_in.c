@@ -119,8 +119,8 @@ static void take_data(ut_engine *e, ut_job *j, uint32_t host, const ut_data *h, 
         return;
     c->rx.last = now;
     enum ut_taken taken = h->flags & UT_FLAG_PARITY ? ut_op_parity(j, host, h, now) : ut_op_data(j, host, h, now);
-    if (taken == UT_TAKEN_EARLY && !ut_conn_stash(c, packet, len)) {
-        e->stats.data_refused++; /* beyond its credit; not acknowledged, so nothing is lost but time */
+    if (taken == UT_TAKEN_AHEAD || (taken == UT_TAKEN_EARLY && !ut_conn_stash(c, packet, len))) {
+        e->stats.data_refused++; /* not kept, or beyond its credit; not acknowledged, so nothing is lost but time */
         return;
     }
     ut_engine_came(e, 1, bytes, pn + 1 - UT_MIN2(c->rx.next, pn + 1));

@@ -162,7 +162,15 @@ ut_ns ut_job_patience(const ut_conn *c); /* how long a sender that has credit ma
 uint32_t ut_job_inlets(ut_job *j, ut_ns now, ut_inlet *ret, ut_ns *look_at, ut_ns *silent);
 
 /* op_recv.c */
-enum ut_taken { UT_TAKEN_USED, UT_TAKEN_DUPLICATE, UT_TAKEN_LATE, UT_TAKEN_REFUSED, UT_TAKEN_EARLY, UT_TAKEN_PARITY };
+enum ut_taken {
+    UT_TAKEN_USED,
+    UT_TAKEN_DUPLICATE,
+    UT_TAKEN_LATE,
+    UT_TAKEN_REFUSED,
+    UT_TAKEN_EARLY,
+    UT_TAKEN_AHEAD, /* of an op for which nothing is kept yet: not acknowledged, so that its sender repeats it */
+    UT_TAKEN_PARITY
+};
 /* Counts one data packet of |payload| bytes in its class. */
 void ut_taken_count(ut_stats *stats, enum ut_taken taken, size_t payload);
 /* A data packet from |host| whose path checks are done. EARLY: keep it, its op is not open. */

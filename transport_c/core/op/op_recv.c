@@ -43,7 +43,7 @@ static enum ut_taken find(ut_job *j, uint32_t host, const ut_data *h, place *ret
     if (op->seq != seq || op->state != UT_OP_RUNNING) {
         if (ut_job_is_to_come(j, seq))
             return UT_TAKEN_EARLY;
-        return seq < j->next_open ? UT_TAKEN_LATE : UT_TAKEN_REFUSED;
+        return seq < j->next_open ? UT_TAKEN_LATE : UT_TAKEN_AHEAD;
     }
     uint32_t i = op->plan.rx_of[h->stage - 1][host], slot = 0;
     while (i != UINT32_MAX &&
@@ -185,6 +185,7 @@ void ut_taken_count(ut_stats *s, enum ut_taken taken, size_t payload)
         s->bytes_late += payload;
         break;
     case UT_TAKEN_REFUSED:
+    case UT_TAKEN_AHEAD:
         s->data_refused++;
         break;
     case UT_TAKEN_EARLY:
