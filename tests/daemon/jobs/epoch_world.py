@@ -12,8 +12,8 @@ What is checked, at each step and in the end:
 * nothing is folded that was opened by another epoch's members;
 * no host accepts an epoch without a host that it sees, and none is decided without a host that most have seen for a
   while, unless it was or may have been decided before;
-* a host never goes back to an epoch from which its own comes;
-* no pause is longer than its bound, pauses in vain do not add up, and all hosts that live agree in the end, and are in.
+* a host never goes back to an epoch from which its own comes; no pause is longer than its bound, pauses in vain do not
+  add up, and all hosts that live agree in the end, and are in.
 """
 
 from __future__ import annotations
@@ -66,8 +66,7 @@ class Host:
         self.lies = False
 
     def here(self) -> Here:
-        world = self.world
-        fresh = {m for m, at in self.data.items() if world.now - at < HEARD_S}
+        world, fresh = self.world, {m for m, at in self.data.items() if self.world.now - at < HEARD_S}
         sees = frozenset(self.streams | fresh)
         self.since = {m: self.since.get(m, world.now) for m in sees}
         self.sees = sees
