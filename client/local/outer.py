@@ -369,7 +369,7 @@ class Outer:
         if data is not None and head.gave:
             given = data if turns.mend else self._carrier.weighted(turns.fragment, data, np.float32(weight))
             vectors.give(vector, turns.rank, given, marks)
-        self._called = time.monotonic()
+        self._called, self._sent_at = time.monotonic(), self._summary.steps
         try:
             self._handle = self._carrier.start(turns.fragment, not turns.mend and head.gave)
         except ABSENT as error:

@@ -56,6 +56,16 @@ def test_alpha__gives_up_the_steps_made_meanwhile() -> None:
         assert (model == _done(4, 2)).all()
 
 
+def test_delay__each_result_is_taken_so_many_steps_after_its_send() -> None:
+    """Rounds every 4 steps, each taken 3 steps later. Fails if steps are counted from the first one on."""
+    models, made = outers(Net(2), SIZE, outer=PLAIN, every=4, delay=3)
+    seen = []
+    for _ in range(15):
+        run(models, made, 1, _add)
+        seen.append(made[1].summary().rounds)
+    assert seen == [0] * 6 + [1] * 4 + [2] * 4 + [3]
+
+
 def test_step_without_a_delay__takes_the_mean_at_once() -> None:
     model = np.zeros(SIZE, np.float32)
     outer = ultima.Outer(Net(1).jobs()[0], {"w": model}, 2, fragments=2, outer=PLAIN)
