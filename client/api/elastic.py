@@ -6,7 +6,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from ultima.api.connection import Connection
 from ultima.base.durations import Duration, duration_s
@@ -99,3 +100,17 @@ class Views:
                     self._views.append(view)
                     self._count += 1
             return self._views[-1]
+
+
+def of_members(options: Mapping[str, Any], lossy: str) -> dict[str, Any]:
+    """The options of a sum of the ranks that are in; lossy: the mode where none is named. Raises InvalidArgument for
+    modes that need every rank, and for `agree`."""
+    said = dict(options)
+    if said.get("mode") is None and lossy == "reliable":
+        said["mode"] = "bounded"
+    if said.get("mode") not in (None, "bounded", "best_effort"):
+        raise InvalidArgument("mode", said["mode"], "bounded or best_effort where hosts come and go")
+    agree = said.pop("agree", False)
+    if agree is not None and agree is not False:
+        raise InvalidArgument("agree", agree, "False where hosts come and go")
+    return said

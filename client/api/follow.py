@@ -299,6 +299,9 @@ class Following:
             follower.end()
             self._connection.settings = replace(self._connection.settings, follow=False)
             return None
+        if op.layout.sparse is not None:
+            text = "a rank that follows has the results of dense sums and averages alone; until it is in"
+            raise Unsupported("allreduce_sparse", f"{text}, let the others call no sparse op")
         result = follower.next()
         _check(op, result, follower.rank)
         np.copyto(as_bytes(op.target), np.frombuffer(result.data, np.uint8))

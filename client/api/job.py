@@ -19,9 +19,9 @@ from typing import Any, NoReturn, TypeVar
 
 from ultima.api.beside import settings_beside
 from ultima.api.coded import Coded
-from ultima.api.collectives import Collectives
+from ultima.api.collectives import SPARSE, Collectives
 from ultima.api.connection import Connection
-from ultima.api.elastic import Views
+from ultima.api.elastic import Views, of_members
 from ultima.api.elastic_broadcast import ElasticBroadcast
 from ultima.api.every_job import EveryJob
 from ultima.api.follow import Following
@@ -342,6 +342,7 @@ def _without(*names: str, instead: str) -> Callable[[_Kind], _Kind]:
 
 
 _CALLS = ("barrier", "broadcast", "all_gather", "reduce_scatter", "all_to_all", "allreduce_sparse")
+_WHERE_HOSTS_COME = ("broadcast", "allreduce_sparse", "allreduce_sparse_async")
 _CALLED_BY_ALL = ("allreduce_async", "sync_model", *_CALLS, *(f"{name}_async" for name in _CALLS))
 
 
@@ -443,8 +444,8 @@ class CodedJob(Job):
     "partial",
     "coded",
     "sync_model",
-    *(name for call in _CALLS for name in (call, f"{call}_async") if name != "broadcast"),
-    instead="a job whose hosts come and go has only allreduce and broadcast",
+    *(name for call in _CALLS for name in (call, f"{call}_async") if name not in _WHERE_HOSTS_COME),
+    instead="a job whose hosts come and go has only allreduce, allreduce_sparse and broadcast",
 )
 class ElasticJob(ElasticBroadcast, Views, Job, Newcomers, Following):
     """One rank of a job whose hosts come and go. `rank` is its seat: the number stays as long as the host is in, and
@@ -473,19 +474,20 @@ class ElasticJob(ElasticBroadcast, Views, Job, Newcomers, Following):
         """
         if op not in GIFT_OPS:
             raise InvalidArgument("op", op, "one of " + ", ".join(GIFT_OPS) + " where hosts come and go")
-        if options.get("mode") is None and self._connection.settings.mode == "reliable":
-            options["mode"] = "bounded"
-        if options.get("mode") not in (None, "bounded", "best_effort"):
-            raise InvalidArgument("mode", options["mode"], "bounded or best_effort where hosts come and go")
-        agree = options.pop("agree", False)
-        if agree is not None and agree is not False:
-            raise InvalidArgument("agree", agree, "False where hosts come and go")
-        return super().allreduce_async(array, op, **options)
+        return super().allreduce_async(array, op, **of_members(options, self._connection.settings.mode))
+
+    def allreduce_sparse_async(self, indices: Any, values: Any, out: Any, **options: Any) -> Handle:
+        """As `Job.allreduce_sparse_async`, of the ranks of the view, in the modes bounded and best_effort.
+
+        options: all but agree, which is refused by name. A rank that follows has no part in it: Unsupported.
+        """
+        options = of_members(options, self._connection.settings.mode)
+        return super().allreduce_sparse_async(indices, values, out, **options)
 
     @property
     def collectives(self) -> frozenset[str]:
-        """ "allreduce" and "broadcast"."""
-        return frozenset({"allreduce", "broadcast"})
+        """ "allreduce" and "broadcast", and "allreduce_sparse" where the daemon sums sparse contributions."""
+        return frozenset({"allreduce", "broadcast"} | (SPARSE if self._connection.session.sparse else set()))
 
 
 def open_job(settings: Settings, connector: Connector) -> Job:

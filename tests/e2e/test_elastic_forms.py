@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights and forms of few bits where hosts come and go: sums and receipts are of those that are in."""
+"""Weights, forms of few bits and entries where hosts come and go: sums and receipts are of those that are in."""
 
 from collections.abc import Callable
 from typing import Any
@@ -62,6 +62,28 @@ def quantised_right(jobs: Jobs, op_seq: int, wire: str) -> None:
     assert len({data.tobytes() for _, data in found.values()}) == 1
 
 
+def entries_right(jobs: Jobs, op_seq: int, **forms: Any) -> None:
+    """Each gives a tenth of its whole numbers, of which two hosts name the same places. Without forms the sum is exact;
+    always it has the same bits everywhere, and nothing is returned."""
+
+    def one(_: int, number: int) -> tuple[Receipt, np.ndarray, int]:
+        where = np.flatnonzero((np.arange(N) + op_seq) % 10 == number // 2)
+        out = np.empty(N, np.float32)
+        given = gift(number, op_seq)[where]
+        handle = jobs[number].allreduce_sparse_async(where, given, out, op="sum", deadline="5s", **forms)
+        return handle.wait(), out, handle.returned[0].size
+
+    found = everywhere(list(jobs), one)
+    exact = np.zeros(N)
+    for number in jobs:
+        where = np.flatnonzero((np.arange(N) + op_seq) % 10 == number // 2)
+        exact[where] += gift(number, op_seq)[where]
+    for receipt, out, returned in found:
+        assert receipt.complete and len(receipt.contributors) == len(jobs) and not returned, f"seed {SEED}: {receipt!r}"
+        assert np.abs(out - exact).max() <= (2 * 2.0**11 / 127 if forms else 0), f"seed {SEED}"
+    assert len({out.tobytes() for _, out, _ in found}) == 1
+
+
 @pytest.mark.check
 def test_elastic__weights_and_forms_are_of_those_that_are_in(daemons: Callable[[int], Hosts]) -> None:
     hosts, name = dict(enumerate(daemons(4))), new_job_name()
@@ -73,6 +95,8 @@ def test_elastic__weights_and_forms_are_of_those_that_are_in(daemons: Callable[[
             weighted_right(jobs, op_seq)
             for wire in ("int16", "int8", "int4"):
                 quantised_right(jobs, op_seq, wire)
+            entries_right(jobs, op_seq)
+            entries_right(jobs, op_seq, form="bfloat16", down="int8")
 
     try:
         right()
@@ -80,6 +104,11 @@ def test_elastic__weights_and_forms_are_of_those_that_are_in(daemons: Callable[[
         right()
         jobs.pop(0).leave()
         right()
+        for field, value in (("agree", True), ("mode", "reliable")):
+            with pytest.raises(ultima.InvalidArgument, match=f"{field} is .* where hosts come and go"):
+                out = np.empty(N, np.float32)
+                jobs[1].allreduce_sparse(np.arange(1), np.ones(1, np.float32), out, **{field: value})  # type: ignore[arg-type]
+        assert "allreduce_sparse" in jobs[1].collectives
         hosts[1].kill()
         jobs.pop(1).close()
         right()
