@@ -26,18 +26,24 @@ ABSENT = (DeadlineExceeded, RanksGone, DaemonLost, DaemonUnavailable, JoinTimeou
 
 
 class Carrier:
-    """The vector of one rank, and what rounding took of what it gave, by fragment."""
+    """The vector of one rank, and what rounding took of what it gave, by fragment.
+
+    What rounding took belongs to the rank, whichever seat it has: it is what this rank did and nobody has. A newcomer
+    begins with none, and who leaves takes it along.
+    """
 
     def __init__(
         self, job: Job, vectors: Vector, wire: str, feedback: bool, fragments: int, deadline: Duration | None
     ) -> None:
         self._job, self._vectors, self._wire, self._deadline = job, vectors, wire, deadline
+        self._agree = not isinstance(job, ElasticJob)  # there company.py looks whether a result is whole
         self.residuals: list[Floats] | None = None
         """None where nothing is kept."""
         if feedback:
             self.residuals = [np.zeros(vectors.count, np.float32) for _ in range(fragments)]
         self.vector = self._left = np.empty(0, np.float32)
         self._fed = False
+        self._lost: tuple[int, Floats] | None = None
 
     def prepare(self) -> None:
         """Memory that the daemon shares: anew, after it was lost."""
@@ -66,13 +72,9 @@ class Carrier:
             if self.residuals is not None and self._fed:
                 self._left[:] = self.residuals[fragment] if gives else 0
                 quant["feedback"] = self._left
-        agree = not isinstance(self._job, ElasticJob)  # there company.py looks whether a result is whole
         return self._job.allreduce_async(
-            self.vector, "sum", agree=agree, mode="bounded", deadline=self._deadline, **quant
+            self.vector, "sum", agree=self._agree, mode="bounded", deadline=self._deadline, **quant
         )
-
-    def taken(self, fragment: int) -> None:
-        """What this rank gave last, of which it had no result, is in that of the others."""
 
     def settle(self, fragment: int, mine: Bools) -> None:
         """Keeps what rounding took; in ranges that are not `mine` what it had taken before."""
@@ -81,3 +83,21 @@ class Carrier:
         self._vectors.take_back(self._left, self.residuals[fragment], ~mine)
         self._vectors.keep_marks_out(self._left)
         self.residuals[fragment][:] = self._left
+
+    def failed(self, fragment: int, gave: bool) -> None:
+        """This rank has no result of an op, and others may have one: what is kept stays, and what would be kept if they
+        have all that it `gave` of the fragment waits for what they say."""
+        self._lost = (fragment, self._rest_of()) if gave and self._fed else None
+
+    def taken(self) -> None:
+        """They have it."""
+        if self._lost is not None and self.residuals is not None:
+            fragment, rest = self._lost
+            self.residuals[fragment][: rest.size] = rest
+        self._lost = None
+
+    def _rest_of(self) -> Floats:
+        """What is kept of the last op if all of it was taken. It is not written to."""
+        rest = self._left.copy()
+        self._vectors.keep_marks_out(rest)
+        return rest

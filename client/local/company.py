@@ -23,7 +23,7 @@ from ultima.base.durations import Duration, deadline_s
 from ultima.base.errors import InvalidArgument, UltimaError
 from ultima.base.receipt import Receipt, Status, ranks_text
 from ultima.local.beginning import adopt_first, agree_on_layout
-from ultima.local.carrier import ABSENT
+from ultima.local.carrier import ABSENT, Carrier
 from ultima.local.moves import Moves
 from ultima.local.rules import Floats
 from ultima.local.settings import quorum_of
@@ -47,9 +47,15 @@ class Company:
         adopt_first(self._job, theta)
         return False
 
-    def catch_up(self, turns: Turns, theta: Floats, momentum: Floats, moves: Moves) -> bool:
-        """Before an op, while none is under way: passes the state on to ranks that lack it. Whether this one did; then
-        its parameters follow."""
+    def stands_still(self, turns: Turns) -> bool:
+        """Whether state is passed on before the next op, for which all ranks have to come."""
+        return False
+
+    def catch_up(
+        self, turns: Turns, theta: Floats, momentum: Floats, moves: Moves, carrier: Carrier, now: bool
+    ) -> bool:
+        """Before an op, while none is under way: passes the state on to ranks that lack it. Whether this one did. Then
+        its parameters follow, `now` or when its trainer has ended its step."""
         return False
 
     def lacks(self, turns: Turns, receipt: Receipt) -> str:
@@ -81,11 +87,17 @@ class Elastic(Company):
         turns.learn(state)
         if report is None:  # the others went on without this rank, which has nothing of theirs
             turns.turn, turns.listens = 0, True
+        self._need(turns)
         return report is not None and report.revision > 0
 
-    def catch_up(self, turns: Turns, theta: Floats, momentum: Floats, moves: Moves) -> bool:
+    def stands_still(self, turns: Turns) -> bool:
+        return turns.listens or self._elastic.asked
+
+    def catch_up(
+        self, turns: Turns, theta: Floats, momentum: Floats, moves: Moves, carrier: Carrier, now: bool
+    ) -> bool:
         turns.rank = self._elastic.rank  # another seat, if the host was gone for long enough
-        if not turns.listens and not self._elastic.asked:
+        if not self.stands_still(turns):
             return False
         before, behind, turn = theta.copy(), turns.listens, turns.turn
         state = self._state(turns, theta, momentum)
@@ -99,9 +111,12 @@ class Elastic(Company):
         if report is None or (not behind and not report.parts):
             return False
         taken = turns.learn(state)
+        self._need(turns)
+        if taken:
+            carrier.taken()
         for fragment in range(self._layout.fragments):
             low, high = self._layout.bounds(fragment)
-            moves.learn(low, before[low:high], theta[low:high], self._ranges, taken, now=True)
+            moves.learn(low, before[low:high], theta[low:high], self._ranges, taken, now)
         return behind and turns.turn != turn
 
     def lacks(self, turns: Turns, receipt: Receipt) -> str:
@@ -112,7 +127,7 @@ class Elastic(Company):
             who = ranks_text(sorted(missing))
             return f"not all of the sums that {who} made came" if missing else "the others went on without this rank"
         turns.members = receipt.members
-        turns.quorum = self._quorum if isinstance(self._quorum, int) else quorum_of(self._quorum, len(turns.members))
+        self._need(turns)
         return ""
 
     def leave(self) -> None:
@@ -120,6 +135,11 @@ class Elastic(Company):
             self._elastic.leave()
         except UltimaError:  # its daemon is away: the others find out
             self._elastic.close()
+
+    def _need(self, turns: Turns) -> None:
+        """How many ranks a round needs now."""
+        members = turns.members or ()
+        turns.quorum = self._quorum if isinstance(self._quorum, int) else quorum_of(self._quorum, len(members))
 
     def _state(self, turns: Turns, theta: Floats, momentum: Floats) -> dict[str, Any]:
         return {"layout": _written(self._layout), **turns.shared(), "theta": theta, "momentum": momentum}

@@ -57,13 +57,8 @@ class TopCarrier(Carrier):
         entries = np.flatnonzero(self.vector)
         return self._job.allreduce_sparse_async(
             entries.astype(np.uint32), self.vector[entries], self.vector, op="sum", hint=self._hint, form=FORM,
-            mode="bounded", agree=True, deadline=self._deadline,
+            mode="bounded", agree=self._agree, deadline=self._deadline,
         )  # fmt: skip
-
-    def taken(self, fragment: int) -> None:
-        """See Carrier."""
-        assert self.residuals is not None
-        self.residuals[fragment][: self._rest.size] = self._rest
 
     def settle(self, fragment: int, mine: Bools) -> None:
         """See Carrier."""
@@ -72,6 +67,9 @@ class TopCarrier(Carrier):
         assert self.residuals is not None
         there = np.repeat(mine, self._vectors.range)[: self._rest.size]
         np.copyto(self.residuals[fragment][: self._rest.size], self._rest, where=there)
+
+    def _rest_of(self) -> Floats:
+        return self._rest  # `weighted` makes another one
 
 
 def largest_of(values: Floats, share: float) -> np.ndarray[tuple[int], np.dtype[np.intp]]:

@@ -32,6 +32,7 @@ from ultima.local.company import company_of
 from ultima.local.largest import carrier_of
 from ultima.local.marks import sized
 from ultima.local.moves import Moves
+from ultima.local.pieces import Pieces
 from ultima.local.rules import Floats, Nesterov
 from ultima.local.settings import (
     AUTO,
@@ -47,7 +48,7 @@ from ultima.local.settings import (
 )
 from ultima.local.state import STATE_VERSION, check_state, digest_of
 from ultima.local.telling import tell
-from ultima.local.turns import MEND, ROUND, THETA, Turns, Verdict
+from ultima.local.turns import MEND, ROUND, Turns, Verdict
 from ultima.local.values import Arrays, Layout, Values
 from ultima.local.vector import FEW_BITS, Bools, Vector
 from ultima.local.window import AUTO_SHARE, Window
@@ -87,8 +88,8 @@ class Outer:
     deadline: of a round, as for `Job.allreduce`. `layout` says where each array is in the flat outer model.
 
     In an elastic job this returns on a newcomer when it has the state of the others and is in a round with them, for
-    which it waits up to 10 min. Raises InvalidArgument, also where ranks differ in their tensors or settings;
-    Unsupported for what is not in an elastic job; and what `Job.beside` and `ElasticJob.sync_state` raise.
+    which it waits up to 10 min. Raises InvalidArgument, also where ranks differ in their tensors or settings, and what
+    `Job.beside` and `ElasticJob.sync_state` raise.
     """
 
     def __init__(
@@ -110,7 +111,7 @@ class Outer:
         nonfinite: str = "reset",
         deadline: Duration | None = None,
     ) -> None:
-        check_job(job, wire, sparse, grace)
+        check_job(job, grace)
         check_schedule(every, fragments, delay, alpha)
         check_words(wire, weight, nonfinite)
         check_sparse(sparse, wire, feedback)
@@ -144,13 +145,12 @@ class Outer:
         self._values.write(0, self._theta)
         self._moves = Moves(self._values, self._vectors.range, alpha)
         self._carrier = carrier_of(self.job, self._vectors, wire, sparse, feedback, self.layout, deadline)
+        self._pieces = Pieces(self.layout, self._theta, self._momentum)
         self._standing_in = False
-        self._state: dict[tuple[int, int], Floats] = {}
-        self._piece = np.zeros(int(self.layout.longest), np.float32)
         self._handle: Handle | None = None
         self._called = 0.0
         self._sent: Floats | None = None
-        self._lost = self._sent_at = self._sends = self._void_row = self._next_op = 0
+        self._sent_at = self._sends = self._void_row = self._next_op = 0
         self._seen = self._turns.turn
         self._lock = threading.RLock()
         self._broken: UltimaError | None = None
@@ -161,11 +161,11 @@ class Outer:
         """The newest round."""
         self.on_round: Callable[[Round], None] | None = None
         """Is called with each; with `grace` by another thread, too."""
-        if self._window is not None:
-            self._window.watch(self._tend)
         if enters:  # the others are about to call a round, and count on this rank
             self._send()
             Outer.finish(self)
+        if self._window is not None:
+            self._window.watch(self._tend)
 
     # What a training program calls
 
@@ -349,11 +349,13 @@ class Outer:
     def _send(self, stands_in: bool = False, calls: bool = True) -> None:
         """stands_in: for a trainer that is late, of which nothing is given. calls: the others are told."""
         turns, vectors = self._turns, self._vectors
-        self._summary.learned += self._company.catch_up(turns, self._theta, self._momentum, self._moves)
+        self._summary.learned += self._company.catch_up(
+            turns, self._theta, self._momentum, self._moves, self._carrier, self._trains
+        )
         self._carrier.prepare()
         self._sent, data = None, None
         if not turns.listens and (turns.mend or not stands_in):
-            data = self._piece_to_give() if turns.mend else self._delta()
+            data = self._pieces.to_give(turns.piece(turns.mend)) if turns.mend else self._delta()
         weight = weight_of(self._weight, self._summary.tokens, self._summary.steps)
         digest = 0 if turns.listens or turns.mend else self._digest(turns.fragment)
         head = turns.head(weight, data is not None and (not turns.mend or turns.root), digest, self.layout.hash)
@@ -400,13 +402,6 @@ class Outer:
         self._sent = local
         return np.asarray(self._theta[low:high] - local)
 
-    def _piece_to_give(self) -> Floats:
-        """What the passes before left of the piece of the state."""
-        piece = self._turns.piece(self._turns.mend)
-        low, high = self.layout.bounds(piece.fragment)
-        whole = (self._theta if piece.part == THETA else self._momentum)[low:high]
-        return np.asarray(whole - self._piece[: high - low]) if piece.number else whole
-
     def _digest(self, fragment: int) -> int:
         part = slice(*self.layout.bounds(fragment))
         return digest_of(self._theta[part], self._momentum[part])
@@ -420,7 +415,7 @@ class Outer:
         turns = self._turns
         if not turns.listens and not turns.mend:
             self._moves.hold(self.layout.bounds(turns.fragment)[0], self._sent)
-            self._lost = turns.fragment
+            self._carrier.failed(turns.fragment, self._sent is not None)
         turns.failed()
         self._tell(Round(turns.turn, turns.fragment, "failed", why, receipt=receipt))
 
@@ -465,33 +460,27 @@ class Outer:
         self._tokens_since = 0.0 if mine.all() else self._tokens_since
 
     def _move(self, low: int, before: Floats, mine: Bools) -> None:
-        """This rank's own parameters follow: at once, unless its trainer is in the midst of a step."""
+        """This rank's own parameters follow."""
         after = self._theta[low : low + before.size]
-        self._moves.add(low, before, after, mine, self._sent, now=self._window is None or not self._window.here)
+        self._moves.add(low, before, after, mine, self._sent, self._trains)
+
+    @property
+    def _trains(self) -> bool:
+        """Whether this is the trainer, whose parameters may follow; its thread acts while it is in a step."""
+        return self._window is None or not self._window.here
 
     def _take_piece(self, verdict: Verdict) -> None:
-        """A piece of the state: all take what came, those that had it, too, so that all have the same bits."""
-        piece = verdict.piece
+        piece, taken = verdict.piece, self._turns.taken
         assert piece is not None
         low, high = self.layout.bounds(piece.fragment)
-        came = self._vectors.data(self._carrier.vector, high - low)
-        part = self._piece[: high - low]
-        np.add(part if piece.number else np.float32(0), came, out=part)
-        if not piece.last:
+        self._pieces.take(piece, self._vectors.data(self._carrier.vector, high - low))
+        if not piece.last or (verdict.kind != MEND and not verdict.whole):
             return
-        self._state[piece.fragment, piece.part] = part.copy()
-        if verdict.kind == MEND or verdict.whole:
-            for (fragment, which), values in self._state.items():
-                begin, end = self.layout.bounds(fragment)
-                before = self._theta[begin:end].copy()
-                (self._theta if which == THETA else self._momentum)[begin:end] = values
-                if which == THETA:
-                    taken, now = self._turns.taken, self._window is None or not self._window.here
-                    self._moves.learn(begin, before, values, self._vectors.ranges, taken, now)
-            if verdict.kind != MEND and self._turns.taken:
-                self._carrier.taken(self._lost)
-            self._turns.taken = False
-            self._state.clear()
+        for low, before, after in self._pieces.put():
+            self._moves.learn(low, before, after, self._vectors.ranges, taken, self._trains)
+        if verdict.kind != MEND and taken:
+            self._carrier.taken()
+        self._turns.taken = False
 
     def _tell(self, told: Round) -> None:
         self.last = told

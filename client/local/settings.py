@@ -26,14 +26,11 @@ def check_schedule(every: int, fragments: int, delay: int, alpha: float) -> None
     check_number(alpha, "alpha", 0.0, 1.0)
 
 
-def check_job(job: Job, wire: str, sparse: float | None, grace: Duration | None) -> None:
+def check_job(job: Job, grace: Duration | None) -> None:
     """Raises Unsupported for what rounds cannot have where hosts come and go."""
-    if not isinstance(job, ElasticJob):
-        return
-    for field, given, allowed in (("wire", wire, "float32"), ("sparse", sparse, None), ("grace", grace, None)):
-        if given != allowed:
-            told = f"{field} is {given!r}, and in an elastic job it can be {allowed!r} alone; open the job without "
-            raise Unsupported("Outer", told + "world='elastic' for it: hosts of such a job may die and come back")
+    if isinstance(job, ElasticJob) and grace is not None:
+        told = f"grace is {grace!r}, and in an elastic job it can be None alone; open the job without "
+        raise Unsupported("Outer", told + "world='elastic' for it: hosts of such a job may die and come back")
 
 
 def seats_of(job: Job) -> int:

@@ -249,15 +249,17 @@ class Turns:
             "turn": np.array([self.turn, self.fragment], np.int64),
             "weights": np.array(self.weights, np.float64),
             "taken": np.array([self._who, self._taken], np.int64),
+            "members": np.isin(np.arange(self.ranks), self._seats()).astype(np.int64),
         }
 
     def learn(self, shared: Mapping[str, Any]) -> bool:
-        """Takes over what another rank had `shared`. Whether all that this rank gave last, of which it had no result,
-        is in the others' sum."""
+        """Takes over what another rank had `shared`, where hosts come and go. Whether all that this rank gave last, of
+        which it had no result, is in the others' sum."""
         mine = self.listens and self._failed > 0
         self.turn, self.fragment = shared["turn"].tolist()
         self.weights = shared["weights"].tolist()
         self._who, self._taken = shared["taken"].tolist()
+        self.members = tuple(np.flatnonzero(shared["members"]).tolist())
         self.listens = self._followed = False
         failed, self._failed = self._failed, 0
         return mine and (self.who, failed) in zip(self._who, self._taken, strict=True)

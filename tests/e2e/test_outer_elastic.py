@@ -4,60 +4,17 @@ the one that a few lines of numpy come to, from who was in which round after how
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pytest
 
 import ultima
-from tests.e2e.elastic import enter
-from tests.e2e.hosts import Hosts, everywhere, new_job_name
-from ultima import ElasticJob
+from tests.e2e.hosts import Hosts
+from tests.e2e.outer_sites import PLAIN, SIZE, WEIGHTS, Site, check_nothing_is_lost, come_and_go, said
 
-SIZE, EVERY = 5_000, 2
 RULE = ultima.Nesterov(lr=1.0, momentum=0.5)
-WEIGHTS = {0: 2, 1: 2, 2: 4, 3: 2}  # of the sites
-
-
-@dataclass
-class Site:
-    """One site, and what it says of itself while it trains by halves and quarters, which float32 adds up exactly."""
-
-    number: int
-    told: list[tuple[Any, int, int]] = field(default_factory=list)
-    """Of each round: what it was, this site's seat, and the steps that it had made."""
-    model: Any = None
-    outer: Any = None
-
-    def pace(self, step: int) -> Any:
-        return np.float32(0.25 * (self.number + 1)) * (1 + (np.arange(SIZE) + step) % 3).astype(np.float32)
-
-    def enter(self, job: ElasticJob, **options: Any) -> None:
-        self.model = np.full(SIZE, 7.0 + self.number, np.float32)
-        said = {"outer": RULE, "weight": WEIGHTS[self.number], "deadline": "3s", **options}
-        self.outer = ultima.Outer(job, {"w": self.model}, EVERY, **said)
-        # What came before can be seen by `last` alone.
-        self.note(self.outer.last)
-        self.outer.on_round = self.note
-
-    def note(self, told: Any) -> None:
-        if told is not None:
-            self.told.append((told, self.outer.job.rank, self.outer.summary().steps))
-
-    def train(self, until: Callable[[], bool]) -> None:
-        limit = time.monotonic() + 40
-        while not until():
-            assert time.monotonic() < limit, f"site {self.number}: {self.outer.summary()} {self.outer.last}"
-            self.model += self.pace(self.outer.summary().steps)
-            self.outer.step()
-            time.sleep(0.005)
-
-    def rounds(self) -> int:
-        """The number of the newest round that moved the outer model."""
-        return max((told.number for told, _, _ in self.told if told.outcome == "stepped"), default=0)
 
 
 def by_numpy(sites: list[Site], begin: Any, last: int) -> tuple[Any, int]:
@@ -99,39 +56,52 @@ def test_sites_come_and_go__all_have_the_same_model_and_that_of_numpy(
     Fails if a site that is not in is divided by, if a newcomer has no momentum, or if a round without a result costs
     those that stay their steps.
     """
-    hosts, name = daemons(4), new_job_name()
     sites = [Site(number) for number in range(4)]
-
-    def last() -> float:
-        return sites[3].told[0][0].number + 5 if sites[3].told else float("inf")
-
-    def play(number: int, site: Site) -> Any:
-        while number == 3 and (not sites[0].told or sites[0].told[-1][0].weight != 6):
-            time.sleep(0.01)
-        job = enter(hosts[number], hosts[0], name, most=4, timeout=30)
-        site.enter(job, fragments=fragments)
-        site.train(lambda: site.rounds() >= (4 if number == 1 else last()))
-        if number == 1 and goes == "dies":
-            hosts[1].kill()
-            return None
-        theta = site.outer.theta
-        site.outer.close()
-        job.close()
-        return theta
-
-    found = everywhere(sites, play)
-    said = [(site.number, *map(str, row)) for site in sites for row in site.told]
-    assert not any(isinstance(each, Exception) for each in found), (found, said)
-    theta, moved = by_numpy(sites, np.full(SIZE, 7.0 + min(sites[:3], key=lambda s: s.told[0][1]).number), int(last()))
-    assert moved >= 10, said
+    found = come_and_go(daemons(4), sites, goes, fragments=fragments, outer=RULE)
+    theta, moved = by_numpy(sites, sites[0].begin, int(sites[3].told[0][0].number + 5))
+    assert moved >= 10, said(sites)
     for number in (0, 2, 3):
         assert np.array_equal(found[number], found[0]), number
         if fragments == 1:
             assert np.array_equal(sites[number].model, found[0]), number
-    assert np.abs(found[0] - theta).max() < 1e-3, said
+    assert np.abs(found[0] - theta).max() < 1e-3, said(sites)
     alone = [row[0] for row in sites[0].told if row[0].digest and row[0].weight == 6]
-    assert alone and alone[0].members_weight == 6, said
+    assert alone and alone[0].members_weight == 6, said(sites)
     newest, first = sites[0].told[-1][0], sites[3].told[0]
-    assert newest.weight == newest.members_weight == 8, said
-    assert first[0].digest and first[2] == 0 and first[1] in first[0].inside, said
+    assert newest.weight == newest.members_weight == 8, said(sites)
+    assert first[0].digest and first[2] == 0 and first[1] in first[0].inside, said(sites)
     assert not sites[3].outer.summary().learned and not sites[0].outer.summary().differed
+
+
+@pytest.mark.check
+@pytest.mark.parametrize("founders", [3, 2])
+@pytest.mark.parametrize(
+    ("goes", "options", "share"),
+    [("leaves", {"wire": "int16"}, 1e-3), ("leaves", {"wire": "int8", "feedback": True}, 0.05),
+     ("dies", {"wire": "int4"}, 0.08), ("leaves", {"sparse": 1 / 16, "feedback": 1.0}, 0.05),
+     ("dies", {"sparse": 1 / 16, "feedback": 1.0}, 0.05)],
+)  # fmt: skip
+def test_sites_come_and_go_in_few_bits__all_have_the_same_bits_and_nothing_is_lost(
+    daemons: Callable[[int], Hosts], goes: str, options: dict[str, Any], share: float, founders: int
+) -> None:
+    """As above; with two founders, the first site is alone for some rounds. What rounding took, and what was not
+    chosen, is kept by each rank through all of it. Fails if a newcomer takes over what another rank keeps, if marks are
+    of other sizes on a newcomer, or if a result is not the same bits everywhere.
+    """
+    sites = [Site(number) for number in (*range(founders), 3)]
+    found = come_and_go(daemons(4), sites, goes, outer=PLAIN, **options)
+    for site, theta in zip(sites, found, strict=True):
+        assert theta is None or site.number == 1 or np.array_equal(theta, found[0]), site.number
+        if site.number != 1:
+            assert np.array_equal(site.model, found[0]), site.number
+    check_nothing_is_lost(sites, PLAIN, share)
+    digests: dict[int, set[int]] = {}
+    for site in sites:
+        for told, _, _ in site.told:
+            if told.digest:
+                digests.setdefault(told.number, set()).add(told.digest)
+        assert not site.outer.summary().differed and not site.outer.summary().discarded_tokens
+    assert len(digests) >= 9 and all(len(each) == 1 for each in digests.values()), said(sites)
+    newest, first = sites[0].told[-1][0], sites[-1].told[0][0]
+    everybody = sum(WEIGHTS[site.number] for site in sites) - WEIGHTS[1]
+    assert newest.weight == newest.members_weight == first.weight == everybody, said(sites)

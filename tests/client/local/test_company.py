@@ -13,8 +13,11 @@ import pytest
 
 import ultima
 from tests.client.local.net import FakeHandle, FakeJob, Net, run
+from tests.seeds import seeds
 from ultima.api.job import ElasticJob
 from ultima.base.receipt import Status
+from ultima.base.sparse_form import rounded as narrow
+from ultima.local.turns import Turns
 
 SIZE = 3000
 PLAIN = ultima.Nesterov(lr=1.0, momentum=0.0)
@@ -57,10 +60,16 @@ class Elastic(FakeJob, ElasticJob):
         self.view, self.seats, self.asked = SimpleNamespace(ranks=net.at(0)), net.ranks, False
         self.left = False
 
-    def allreduce_async(self, array: Any, *said: object, **options: object) -> Handle:
+    def allreduce_async(self, array: Any, *said: object, **options: Any) -> Handle:
         assert not options["agree"]
-        made = FakeJob.allreduce_async(self, array)
+        made = FakeJob.allreduce_async(self, array, feedback=options.get("feedback"))
         return Handle(self, made.op, array)
+
+    def allreduce_sparse_async(self, indices: Any, values: Any, out: Any, **said: Any) -> Handle:
+        assert not said["agree"]
+        out[:] = 0
+        out[indices] = narrow(values, said["form"])
+        return self.allreduce_async(out, agree=False)
 
     def sync_state(self, state: dict[str, Any], revision: int, timeout: float) -> Any:
         assert timeout <= 600
@@ -165,3 +174,68 @@ def test_newcomer_with_other_settings__is_told_which_and_leaves_its_arrays_alone
     with pytest.raises(ultima.InvalidArgument, match="every is 2 on rank 0, 3 here"):
         ultima.Outer(Elastic(net, 1), {"w": model}, 3, delay=1, outer=PLAIN)
     assert (model == 1).all()
+
+
+def noise(random: np.random.Generator) -> Any:
+    def train(rank: int, step: int, model: Any) -> None:
+        model += (random.standard_normal(SIZE) * 1e-2).astype(np.float32)
+
+    return train
+
+
+@pytest.mark.parametrize("came", [True, False])
+@pytest.mark.parametrize("options", [{"wire": "int4"}, {"wire": "int8", "feedback": True}, {"sparse": 1 / 8}])
+@pytest.mark.parametrize("seed", seeds(1))
+def test_what_a_rank_keeps__of_a_round_without_a_result_is_as_the_others_say(
+    seed: int, options: dict[str, Any], came: bool
+) -> None:
+    """Seat 1 has no result of op 1. If the others have what it gave, it keeps what that left; if they have nothing of
+    it, what it kept before. Fails if it keeps the one in the place of the other."""
+    net, random = ElasticNet(4, wire=options.get("wire", ""), members={0: (0, 1)}), np.random.default_rng(seed)
+    models, outers = made(net, range(2), **options)
+    train = noise(random)
+    net.deaf[1] = {1}
+    if not came:
+        net.lost[1] = [(1, slice(None))]
+    run(models, outers, 4, train)
+    kept = outers[1].state_dict()["residuals"][0]
+    left = outers[1]._carrier._rest_of().copy()
+    assert kept.any() and left.any() and not (left == kept[: left.size]).all()
+    run(models, outers, 1, train)
+    assert outers[1].behind and (outers[1].state_dict()["residuals"][0] == kept).all()
+    run(models, outers, 1, train)
+    assert not outers[1].behind and outers[1].summary().learned == 1
+    now = outers[1].state_dict()["residuals"][0]
+    assert (now[: left.size] == (left if came else kept[: left.size])).all()
+    run(models, outers, 6, train)
+    assert (outers[0].theta == outers[1].theta).all() and outers[0].last.digest == outers[1].last.digest
+    assert not any(outer.summary().differed for outer in outers)
+
+
+@pytest.mark.parametrize("options", [{"wire": "int4"}, {"sparse": 1 / 8}])
+def test_newcomer__begins_with_nothing_kept_and_has_the_bits_of_the_others(options: dict[str, Any]) -> None:
+    net = ElasticNet(4, wire=options.get("wire", ""), members={0: (0, 1), 3: (0, 1, 3)})
+    random = np.random.default_rng(7)
+    models, outers = made(net, range(2), **options)
+    run(models, outers, 8, noise(random))
+    late = np.ones(SIZE, np.float32)
+    outer = ultima.Outer(Elastic(net, 3), {"w": late}, 2, delay=1, outer=PLAIN, **options)
+    assert outer.last.inside == (0, 1, 3) and outer.last.weight == 3
+    assert not outer.state_dict()["residuals"][0].any()
+    assert all(each.state_dict()["residuals"][0].any() for each in outers)
+    for each in outers:
+        each.finish()
+    run([*models, late], [*outers, outer], 6, noise(random))
+    for each in outers:
+        assert (each.theta == outer.theta).all() and each.last.digest == outer.last.digest
+        assert each.last.inside == (0, 1, 3)
+
+
+def test_newcomer__counts_the_members_of_the_newest_result_as_the_others_do() -> None:
+    """How large marks are depends on their weight, and is to be alike. Fails if it counts itself in."""
+    nan = float("nan")
+    old, new = Turns(0, 4, 1, 1, 1, members=(0, 2)), Turns(3, 4, 1, 1, 1, members=(0, 2, 3))
+    old.weights = [2.0, nan, 4.0, nan]
+    new.learn(old.shared())
+    assert new.members == (0, 2)
+    assert new.members_weight() == old.members_weight() == 6.0

@@ -258,15 +258,6 @@ def test_options__refused_by_name(options: dict[str, Any], field: str) -> None:
         outers(Net(4), SIZE, **options)
 
 
-@pytest.mark.parametrize(("options", "said"), [({"wire": "int8"}, "wire is 'int8'"), ({"sparse": 0.5}, "sparse is 0.5"),
-                                               ({"grace": "auto"}, "grace is 'auto'")])  # fmt: skip
-def test_elastic_job__what_it_has_not_is_refused_with_what_to_do(options: dict[str, Any], said: str) -> None:
-    from ultima.api.job import ElasticJob
-
-    with pytest.raises(ultima.Unsupported, match=f"{said}, and in an elastic job.*without world='elastic'"):
-        ultima.Outer(ElasticJob.__new__(ElasticJob), {"w": np.zeros(4, np.float32)}, **options)
-
-
 @pytest.mark.parametrize("wire", ["float32", "int16", "int8", "int4"])
 def test_vector__says_who_is_in_which_range(wire: str) -> None:
     random = np.random.default_rng(3)
