@@ -38,7 +38,6 @@ from ultima.local.settings import (
     AUTO,
     PASSES,
     check_grace,
-    check_job,
     check_schedule,
     check_sparse,
     check_words,
@@ -51,7 +50,8 @@ from ultima.local.telling import tell
 from ultima.local.turns import MEND, ROUND, Turns, Verdict
 from ultima.local.values import Arrays, Layout, Values
 from ultima.local.vector import FEW_BITS, Bools, Vector
-from ultima.local.window import AUTO_SHARE, Window
+from ultima.local.window import AUTO_SHARE
+from ultima.local.window_elastic import window_of
 from ultima.settings.options import Options
 
 EMPTY_IN_A_ROW = 3
@@ -111,7 +111,6 @@ class Outer:
         nonfinite: str = "reset",
         deadline: Duration | None = None,
     ) -> None:
-        check_job(job, grace)
         check_schedule(every, fragments, delay, alpha)
         check_words(wire, weight, nonfinite)
         check_sparse(sparse, wire, feedback)
@@ -138,7 +137,7 @@ class Outer:
         self._company = company_of(self.job, self.layout, self._vectors.ranges, quorum, deadline)
         try:
             enters = self._company.begin(self._turns, self._theta, self._momentum)
-            self._window = Window.of(self.job, "bell", grace_s)
+            self._window = window_of(job, self.job, f"{name}/bell", grace_s)
         except BaseException:
             self.job.close()
             raise
@@ -306,20 +305,23 @@ class Outer:
 
     def _tend(self) -> None:
         """What the window's thread does while the trainer is late: takes a result, or takes part without giving."""
-        with self._lock:
+        if not self._lock.acquire(blocking=False):
+            return  # the trainer is here, perhaps for long: others are still to hear that it has given
+        try:
             if (window := self._window) is None or self._broken is not None:
                 return
-            try:
-                closes = window.closes_in(self._next_op, self._turns.quorum, self._grace_s())
-                if self._handle is not None and self._handle.done() and (self._standing_in or closes is not None):
-                    self._take(wait=True)
-                elif self._handle is None and closes == 0:
-                    self._sends = self._points() + 1  # its next call is that of the others, or a point further on
-                    self._send(stands_in=True)
-                    if self._handle is None:
-                        window.forget()  # the daemon is away: not again before the others go on
-            except UltimaError as error:
-                self._broken = error
+            closes = window.closes_in(self._next_op, self._turns.quorum, self._grace_s())
+            if self._handle is not None and self._handle.done() and (self._standing_in or closes is not None):
+                self._take(wait=True)
+            elif self._handle is None and closes == 0:
+                self._sends = self._points() + 1  # its next call is that of the others, or a point further on
+                self._send(stands_in=True)
+                if self._handle is None:
+                    window.forget()  # the daemon is away: not again before the others go on
+        except UltimaError as error:
+            self._broken = error
+        finally:
+            self._lock.release()
 
     def _take(self, wait: bool = False) -> None:
         """The result of the op under way, if it is there and it is time."""
@@ -349,6 +351,8 @@ class Outer:
     def _send(self, stands_in: bool = False, calls: bool = True) -> None:
         """stands_in: for a trainer that is late, of which nothing is given. calls: the others are told."""
         turns, vectors = self._turns, self._vectors
+        if self._window is not None and calls and not stands_in and self._company.stands_still(turns):
+            self._window.ring(self._next_op)  # the thread of a late rank is to come, too
         self._summary.learned += self._company.catch_up(
             turns, self._theta, self._momentum, self._moves, self._carrier, self._trains
         )

@@ -8,7 +8,7 @@ import numpy as np
 from ultima.api.job import ElasticJob, Job
 from ultima.base.checks import check_number, check_whole, check_whole_between
 from ultima.base.durations import Duration, duration_s
-from ultima.base.errors import InvalidArgument, Unsupported
+from ultima.base.errors import InvalidArgument
 
 WEIGHTS = ("equal", "tokens")
 NONFINITE = ("reset", "raise")
@@ -24,13 +24,6 @@ def check_schedule(every: int, fragments: int, delay: int, alpha: float) -> None
     check_whole_between(fragments, "fragments", 1, every)
     check_whole_between(delay, "delay", 0, every)
     check_number(alpha, "alpha", 0.0, 1.0)
-
-
-def check_job(job: Job, grace: Duration | None) -> None:
-    """Raises Unsupported for what rounds cannot have where hosts come and go."""
-    if isinstance(job, ElasticJob) and grace is not None:
-        told = f"grace is {grace!r}, and in an elastic job it can be None alone; open the job without "
-        raise Unsupported("Outer", told + "world='elastic' for it: hosts of such a job may die and come back")
 
 
 def seats_of(job: Job) -> int:

@@ -4,6 +4,8 @@ the one that a few lines of numpy come to, from who was in which round after how
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -11,8 +13,9 @@ import numpy as np
 import pytest
 
 import ultima
-from tests.e2e.hosts import Hosts
-from tests.e2e.outer_sites import PLAIN, SIZE, WEIGHTS, Site, check_nothing_is_lost, come_and_go, said
+from tests.e2e.elastic import enter
+from tests.e2e.hosts import Hosts, everywhere, new_job_name
+from tests.e2e.outer_sites import PATIENCE_S, PLAIN, SIZE, WEIGHTS, Site, check_nothing_is_lost, come_and_go, said
 
 RULE = ultima.Nesterov(lr=1.0, momentum=0.5)
 
@@ -105,3 +108,51 @@ def test_sites_come_and_go_in_few_bits__all_have_the_same_bits_and_nothing_is_lo
     newest, first = sites[0].told[-1][0], sites[-1].told[0][0]
     everybody = sum(WEIGHTS[site.number] for site in sites) - WEIGHTS[1]
     assert newest.weight == newest.members_weight == first.weight == everybody, said(sites)
+
+
+@pytest.mark.check
+@pytest.mark.parametrize("options", [{}, {"wire": "int8", "feedback": True}])
+def test_late_site__costs_the_others_no_round_and_a_newcomer_does_not_wait_for_its_step(
+    daemons: Callable[[int], Hosts], options: dict[str, Any]
+) -> None:
+    """Site 2 sits in one step for rounds of the others, whose deadline is far off, and site 3 comes. The thread of
+    site 2 passes the state on and takes part without giving. Fails if the others wait for the step, if its parameters
+    are written in it, or if what it did then is lost."""
+    hosts, name, sites = daemons(4), new_job_name(), [Site(number) for number in range(4)]
+    sits, woke = threading.Event(), threading.Event()
+    ended = threading.Barrier(4)
+    at: dict[str, int] = {}
+
+    def sit() -> None:
+        late, before = sites[2].outer, sites[2].phi()
+        first, limit = late.summary().rounds, time.monotonic() + PATIENCE_S
+        sits.set()
+        while not sites[3].told or late.summary().rounds < first + 8:
+            assert time.monotonic() < limit, (late.summary(), late.last, said(sites))
+            time.sleep(0.02)
+        assert np.array_equal(sites[2].phi(), before)
+        at["woke"] = sites[2].rounds()
+        woke.set()
+
+    def play(number: int, site: Site) -> None:
+        if number == 3:
+            assert sits.wait(PATIENCE_S)
+        job = enter(hosts[number], hosts[0], name, most=4, timeout=30)
+        site.enter(job, outer=PLAIN, quorum=2, grace="100ms", deadline="60s", **options)
+        if number == 2:
+            site.train(lambda: site.rounds() >= 5)
+            sit()
+        site.train(lambda: woke.is_set() and site.rounds() >= at["woke"] + 6)
+        ended.wait(PATIENCE_S)
+        site.outer.close()
+        job.close()
+
+    found = everywhere(sites, play)
+    assert not any(isinstance(each, Exception) for each in found), (found, said(sites))
+    check_nothing_is_lost(sites, PLAIN, 0.05 if options else 1e-4)
+    told = [site.outer.summary() for site in sites]
+    assert told[2].late >= 8 and not told[2].learned, said(sites)
+    assert not any(each.differed or each.discarded_tokens for each in told)
+    assert sites[3].told[0][0].number < at["woke"], "it came while site 2 sat in its step"
+    assert any(len(row.late) == 1 and row.weight == 6 and row.members_weight == 10 for row, _, _ in sites[0].told)
+    assert any(row.weight == 10 and not row.late for row, _, _ in sites[0].told if row.number > at["woke"]), said(sites)
