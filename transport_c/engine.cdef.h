@@ -297,6 +297,7 @@ int ut_lanes_take(ut_lanes *l, ut_receipt *ret);
 /* ---- core/face/engine.h, core/base/options.h, core/base/host.h, core/wire/burst.h ---- */
 
 struct ut_link;
+struct ut_cap;
 typedef struct ut_engine_config {
     uint32_t packet_bytes;
     uint32_t segments_max;
@@ -305,6 +306,7 @@ typedef struct ut_engine_config {
     uint64_t (*draw)(void);
     struct ut_link *link;
     uint32_t lane;
+    struct ut_cap *cap;
 } ut_engine_config;
 
 typedef struct ut_job_options {

@@ -21,7 +21,8 @@ typedef struct ut_relay_stats {
     uint64_t packets, bytes, refused, held, send_errors, drops, ends, ways;
 } ut_relay_stats;
 
-ut_relay *ut_relay_open(const char *bind, uint16_t port, uint64_t rate, char *error, size_t error_len);
+ut_relay *ut_relay_open(const char *bind, uint16_t port, uint64_t rate, struct ut_cap *cap, char *error,
+                        size_t error_len);
 void ut_relay_close(ut_relay *relay);
 uint16_t ut_relay_port(ut_relay *relay);
 int ut_relay_fd(ut_relay *relay);
@@ -36,6 +37,8 @@ int ut_relay_remove_way(ut_relay *relay, uint32_t way);
 uint64_t ut_relay_way_bytes(ut_relay *relay, uint32_t way);
 uint16_t ut_relay_end_port(ut_relay *relay, uint32_t end, uint32_t port, char *ret);
 
+void ut_driver_set_cap(ut_driver *driver, uint64_t rate);
+struct ut_cap *ut_driver_cap(ut_driver *driver);
 int ut_driver_send_strange(ut_driver *d, uint32_t port, const char *address, uint16_t to, uint32_t bytes, uint32_t n);
 int ut_driver_peers_blocked(ut_driver *driver, uint32_t job, uint64_t mask);
 int ut_driver_peer_route(ut_driver *driver, uint32_t job, uint32_t host, const char *address, uint16_t data_port,

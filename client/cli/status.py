@@ -116,6 +116,8 @@ def show(console: Console, answer: admin_pb2.GetStatusResponse) -> None:
         f"packets of {engine.packet_bytes} B, {' and '.join(offloads) or 'no offloads'}, {engine.simd}, "
         f"socket buffers {size(engine.receive_buffer_bytes)} in, {size(engine.send_buffer_bytes)} out",
     )
+    if most := answer.limits.get("engine.rate_bytes_per_s", 0):
+        _say(console, f"sends {most * 8e-6:.4g} Mbit/s at most, all jobs together")
     if not answer.jobs:
         _say(console, "no jobs")
         return

@@ -10,7 +10,6 @@ from __future__ import annotations
 import difflib
 import grp
 import ipaddress
-import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -29,6 +28,7 @@ from pydantic import (
 
 from ultima.daemon.base import dscp
 from ultima.daemon.base.errors import StartupError
+from ultima.daemon.base.written import Bytes, Int, Seconds, listed
 from ultima.v1.limits import (
     BUCKET_BYTES_MAX,
     HOSTS_MAX,
@@ -50,40 +50,7 @@ ENVIRONMENT_FILE = "ULTIMAD_CONFIG"
 BUCKET_BYTES_UNSAID = 2**27  # at most, of a trainer that does not say how large its buckets are
 
 FILES = ("certificate", "key", "authority")
-
-_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-
-
-def _number(value: object) -> object:
-    if isinstance(value, bool):
-        raise ValueError("allowed: a number")
-    return value
-
-
-def _bytes(value: object) -> object:
-    """Accepts 65536, "64K", "512M", "4G" (powers of 1024)."""
-    if isinstance(value, str):
-        match = re.fullmatch(r"(\d+)\s*([KMGT]?)(i?B)?", value.strip(), re.IGNORECASE)
-        if match is None:
-            raise ValueError('allowed: bytes as a number, or like "64K", "512M", "4G"')
-        return int(match[1]) * _UNITS[match[2].upper()]
-    return _number(value)
-
-
-def shown_bytes(value: int) -> str:
-    """As a limit is written: the largest number of whole units that is not more than `value`."""
-    unit = next(unit for unit in ("T", "G", "M", "K", "") if value >= 16 * _UNITS[unit] or not unit)
-    return f"{value // _UNITS[unit]}{unit}"
-
-
-def _list(value: object) -> object:
-    """An environment variable holds a list with commas."""
-    return [part for part in value.split(",") if part.strip()] if isinstance(value, str) else value
-
-
-Int = Annotated[int, BeforeValidator(_number)]
-Seconds = Annotated[float, BeforeValidator(_number)]
-Bytes = Annotated[int, BeforeValidator(_bytes)]
+RATE_LEAST = 2**16  # bytes per second: 16 packets, which go at once, then have a third of a second
 
 
 class _Section(BaseModel):
@@ -109,6 +76,9 @@ class EngineOptions(_Section):
     cipher: Literal["auto", "aes-128-gcm", "aes-256-gcm", "chacha20-poly1305"] = Field(
         "auto", description="of the packets to this host, where peers are authenticated; auto: the fastest of this CPU"
     )
+    rate_bytes_per_s: Bytes = Field(
+        0, ge=0, le=2**40, description="most that this host sends, all jobs together and with headers; 0: no limit"
+    )
     new_secret_seconds: Seconds = Field(
         3600, ge=1, le=86400, description="how often the packets to this host get a fresh secret, where they are sealed"
     )
@@ -122,6 +92,17 @@ class EngineOptions(_Section):
     def dscp_number(self) -> int:
         """Of the class; 0 for none."""
         return dscp.number(self.dscp)
+
+    def become(self, other: EngineOptions) -> None:
+        """Takes over, in place, what may change while jobs run: the rate."""
+        self.__dict__["rate_bytes_per_s"] = other.rate_bytes_per_s
+
+    @field_validator("rate_bytes_per_s")
+    @classmethod
+    def _rate(cls, value: int) -> int:
+        if 0 < value < RATE_LEAST:
+            raise ValueError(f"allowed: 0, or {RATE_LEAST} or more: bytes per second, not Mbit/s")
+        return value
 
     @field_validator("packet_bytes")
     @classmethod
@@ -241,7 +222,7 @@ class DaemonConfig(_Section):
     log_format: Literal["auto", "lines", "logfmt", "json"] = Field(
         "auto", description="of log lines; auto: logfmt under the journal, lines for people elsewhere"
     )
-    allow_uids: Annotated[list[Int], BeforeValidator(_list)] = Field([], description="users that may attach")
+    allow_uids: Annotated[list[Int], BeforeValidator(listed)] = Field([], description="users that may attach")
     allow_group: str = Field("", description="group whose members may attach")
     root_is_trusted: bool = Field(
         True,
@@ -363,6 +344,7 @@ class DaemonConfig(_Section):
     def limits_in_force(self) -> dict[str, int]:
         """Limits by name, in whole units, the engine's own included; printed at start and shown in status."""
         return {f"limits.{name}": value for name, value in self.limits.in_force().items()} | {
+            "engine.rate_bytes_per_s": self.engine.rate_bytes_per_s,
             "hosts_per_job": HOSTS_MAX,
             "ranks_per_host": LOCAL_RANKS_MAX,
             "ranks_per_job": WORLD_SIZE_MAX,

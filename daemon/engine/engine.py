@@ -153,6 +153,10 @@ class Engine(Pauses, Epochs, Joins, Relaying, Protocol):
     def snapshot(self) -> Snapshot:
         """Everything at once: who asks a busy engine one by one waits for a turn of it each time."""
 
+    def send_at_most(self, rate_bytes_per_s: int) -> None:
+        """Bounds what all engines of this host send together, with the headers of IP and UDP; 0: they are not bounded.
+        In force at once."""
+
     def job_bytes(self, config: JobConfig) -> int:
         """Bytes of memory that the engine will set aside for such a job."""
 
@@ -289,6 +293,14 @@ class NativeEngine(NativePauses, NativeEpochs, NativeJoins, NativeRelaying):
             if job.hosts
         }
         return Snapshot(self._info(ret.info), self._counters(ret.stats), jobs)
+
+    def send_at_most(self, rate_bytes_per_s: int) -> None:
+        self._lib.ut_driver_set_cap(self._driver, rate_bytes_per_s)
+
+    @property
+    def cap(self) -> Any:
+        """What `send_at_most` sets, for a relay beside this engine."""
+        return self._lib.ut_driver_cap(self._driver)
 
     def job_bytes(self, config: JobConfig) -> int:
         info = self.info

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ultima.daemon.base.errors import StartFailed, from_engine
-from ultima.daemon.engine.engine import extension
+from ultima.daemon.engine.engine import Engine, NativeEngine, extension
 
 ERRORS = {-1: "ARGUMENT", -4: "UNKNOWN", -5: "FULL", -6: "EXISTS"}
 
@@ -25,11 +25,13 @@ class Hello(NamedTuple):
 class NativeRelay:
     """One relay: a UDP port, a thread, a table of ends and ways. Errors are raised as `errors.Refused`."""
 
-    def __init__(self, bind: str, port: int, rate_bytes_per_s: int) -> None:
-        """Opens and starts it. `port` 0 picks one. Raises StartFailed."""
+    def __init__(self, bind: str, port: int, rate_bytes_per_s: int, beside: Engine | None = None) -> None:
+        """Opens and starts it. `port` 0 picks one. `beside`: an engine of this host, whose `send_at_most` bounds the
+        relay as well; it is closed after it. Raises StartFailed."""
         self._ffi, self._lib = ffi, lib = extension()
         why = ffi.new("char[]", 256)
-        self._relay = lib.ut_relay_open(bind.encode(), port, rate_bytes_per_s, why, len(why))
+        cap = beside.cap if isinstance(beside, NativeEngine) else ffi.NULL
+        self._relay = lib.ut_relay_open(bind.encode(), port, rate_bytes_per_s, cap, why, len(why))
         if self._relay == ffi.NULL:
             raise StartFailed(f"relay: {ffi.string(why).decode(errors='replace')}")
         self._hello = ffi.new("ut_relay_hello *")

@@ -125,6 +125,11 @@ class HostEngine:
         """The cipher of that name, the same on all lanes; "auto": the fastest here."""
         return self.engines[0].suite(name)
 
+    def send_at_most(self, rate_bytes_per_s: int) -> None:
+        """See `Engine.send_at_most`; each lane is told, so that none sleeps on by the bound before."""
+        for engine in self.engines:
+            engine.send_at_most(rate_bytes_per_s)
+
     def job_bytes(self, config: JobConfig, lanes: int) -> int:
         """Bytes of memory that the engines will set aside for such a job."""
         return sum(engine.job_bytes(config) for engine in self.engines[:lanes])

@@ -82,6 +82,7 @@ async def serve(flags: dict[str, object], open_engine: Callable[[EngineConfig], 
 
     def hang_up() -> None:
         daemon.config = reload(daemon.config, read)
+        daemon.bound()
 
     loop.add_signal_handler(signal.SIGHUP, hang_up)
     settle_down()

@@ -11,8 +11,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from ultima.daemon.base.cgroup import files
-from ultima.daemon.base.config import DaemonConfig, EngineOptions, shown_bytes
+from ultima.daemon.base.config import DaemonConfig, EngineOptions
 from ultima.daemon.base.errors import StartupError
+from ultima.daemon.base.written import shown_bytes
 
 BASE_BYTES = 256 * 2**20  # Python with gRPC, and the engines' own tables
 LEAST_BYTES = 64 * 2**20  # with less to give away there is no use in a daemon

@@ -8,6 +8,7 @@ from pathlib import Path
 from ultima.daemon.base.addresses import interface_of
 from ultima.daemon.base.config import DaemonConfig
 from ultima.daemon.engine.forwarder import NativeRelay
+from ultima.daemon.engine.host_engine import HostEngine
 
 INTERFACES = Path("/sys/class/net")
 MBIT_UNSAID = 1000  # of an interface whose driver tells no speed, as those of virtual machines
@@ -33,6 +34,6 @@ def rate(config: DaemonConfig, interfaces: Path = INTERFACES) -> int:
     return (mbit if mbit > 0 else MBIT_UNSAID) * 10**6 // 8 // SHARE
 
 
-def open_relay(config: DaemonConfig) -> NativeRelay:
-    """Raises StartFailed."""
-    return NativeRelay(config.bind, relay_port(config), rate(config))
+def open_relay(config: DaemonConfig, engine: HostEngine) -> NativeRelay:
+    """What it forwards counts as sent by the host of `engine`, which is closed after it. Raises StartFailed."""
+    return NativeRelay(config.bind, relay_port(config), rate(config), engine.engines[0])

@@ -159,6 +159,7 @@ class Daemon:
             if config.bind:
                 check_port(config.bind, config.port)
             self.engine = HostEngine(engine_configs(config), self._open_engine)
+            self.bound()
         except BaseException:
             self._folder.release()
             raise
@@ -170,6 +171,10 @@ class Daemon:
             raise
         self._log_start()
         sdnotify.notify("READY=1")
+
+    def bound(self) -> None:
+        """Has the engine send no more than the configuration says."""
+        self.engine.send_at_most(self.config.engine.rate_bytes_per_s)
 
     async def _serve(self) -> None:
         config = self.config
@@ -201,7 +206,7 @@ class Daemon:
         self.hearing = Hearing(self.jobs.all, self.engine, lambda: self._peers, self._watchers, self._note_ailment)
         self.jobs.fellows.on_unheard = self.hearing.told
         serves = config.bind and config.relay.serve
-        self.desk = RelayDesk(self.jobs.all, (lambda: open_relay(config)) if serves else None)
+        self.desk = RelayDesk(self.jobs.all, (lambda: open_relay(config, self.engine)) if serves else None)
         self.gauges.relay = self.desk.stats
         self.routes = Routes(
             self.jobs.all,

@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Iterable
 
 from ultima.daemon.base.addresses import interface_of
-from ultima.daemon.base.config import DaemonConfig, shown_bytes
+from ultima.daemon.base.config import DaemonConfig
+from ultima.daemon.base.written import shown_bytes
 from ultima.daemon.engine.host_engine import HostEngine
 from ultima.daemon.hosts.host import Host, Place, State
 from ultima.daemon.jobs.job import Job
@@ -43,7 +44,8 @@ def of_host(config: DaemonConfig, engine: HostEngine) -> list[admin_pb2.Check]:
     """Of the host itself."""
     if not config.bind:
         return [check("peers", OK, "no `bind` is set: this daemon serves its own host alone, without a network")]
-    return [_buffers(config, engine), *_send_buffer(engine), *_offloads(config, engine), _interface(config, engine)]
+    sockets = [_buffers(config, engine), *_send_buffer(engine), *_offloads(config, engine)]
+    return [*sockets, _interface(config, engine), *_cap(config)]
 
 
 def of_history(trouble: str) -> admin_pb2.Check:
@@ -88,6 +90,13 @@ def _send_buffer(engine: HostEngine) -> list[admin_pb2.Check]:
     enough = -(-wanted // PAGE_BYTES) * PAGE_BYTES
     remedy = f"send_buffer_bytes = {enough} under [engine], and sysctl -w net.core.wmem_max={enough}"
     return [check("send buffer", WARNING, finding, remedy)]
+
+
+def _cap(config: DaemonConfig) -> list[admin_pb2.Check]:
+    """What makes ops as slow as an operator wants them."""
+    most = config.engine.rate_bytes_per_s
+    finding = f"this host sends {most * 8e-6:.4g} Mbit/s at most, all jobs together (engine.rate_bytes_per_s)"
+    return [check("rate", OK, finding)] if most else []
 
 
 def _offloads(config: DaemonConfig, engine: HostEngine) -> list[admin_pb2.Check]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ipaddress
 import itertools
+import logging
 import mmap
 import os
 import time
@@ -138,6 +139,8 @@ class FakeEngine(NativeJoins):
         self.gathers = False
         """Ops that end wake nobody; whoever asks is told."""
         self.wires = WIRES
+        self.rate_bytes_per_s = 0
+        """The most that its host may send in all."""
         self._rung = False
         self._cids = itertools.count(0x1000 * (1 + id(self) % 0xFFFF))
 
@@ -175,6 +178,10 @@ class FakeEngine(NativeJoins):
         peers = [PeerStats(up, **path) for up in ups]
         peers[job.config.self_index] = PeerStats()
         return JobSnapshot(job.next_op_seq, tuple(peers))
+
+    def send_at_most(self, rate_bytes_per_s: int) -> None:
+        self.rate_bytes_per_s = rate_bytes_per_s
+        logging.getLogger("engine").info("sends at most %d bytes/s", rate_bytes_per_s)
 
     def job_bytes(self, config: JobConfig) -> int:
         return JOB_BYTES

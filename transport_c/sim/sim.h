@@ -16,6 +16,7 @@
 #define SIM_H
 
 #include "core/face/engine.h"
+#include "core/link/cap.h"
 #include "sim/oracles/code.h"
 #include "sim/oracles/cover.h"
 #include "sim/world/plan.h"
@@ -182,6 +183,8 @@ typedef struct sim_host {
     bool paused;
     ut_ns resumes;
     sim_guarded memory;
+    ut_cap cap;     /* of what its engine may send */
+    ut_ns cap_free; /* when all that it has sent has gone at the plan's host_rate */
     ut_engine *engine;
     sim_seat seat[SIM_JOBS];
     /* receive side */

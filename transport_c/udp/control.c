@@ -299,6 +299,7 @@ int ut_driver_send_strange(ut_driver *d, uint32_t port, const char *address, uin
     while (sent < count && sendto(d->sockets[port].fd, zeros, bytes, MSG_DONTWAIT,
                                   (const struct sockaddr *)target.bytes, target.len) >= 0)
         sent++;
+    ut_driver_count(d, sent, (uint64_t)sent * bytes);
     if (sent == 0 && count > 0)
         return ut_driver_leave_failing(d, UT_ERR_SYSTEM, "%s port %u: %s", address, (unsigned)to, strerror(errno));
     ut_driver_leave(d);

@@ -14,6 +14,7 @@
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -26,6 +27,8 @@ enum {
     SEND_BUFFER = 512 << 10,
     PACKET_BYTES_IPV4 = 1472, /* MTU 1500 less 20 and 8 */
     PACKET_BYTES_IPV6 = 1448, /* MTU 1500 less 40 and 8, and down to 32 + a multiple of 8 */
+    HEADERS_IPV4 = 20 + 8,    /* of IP and UDP */
+    HEADERS_IPV6 = 40 + 8,
 };
 
 /* ---- memory, lock, error ---- */
@@ -169,12 +172,15 @@ static int open_link(ut_driver *d, ut_driver *beside, char *error, size_t len)
         snprintf(error, len, "map %zu bytes for the link: %s", sizeof(*link), strerror(errno));
         return UT_ERR_SYSTEM;
     }
+    if (!beside)
+        link->cap.headers = d->family == AF_INET6 ? HEADERS_IPV6 : HEADERS_IPV4;
     for (uint32_t lane = 0; lane < UT_LANES_MAX; lane++) {
         const uint32_t bit = 1u << lane;
         if (__atomic_fetch_or(&link->lanes, bit, __ATOMIC_SEQ_CST) & bit)
             continue;
         d->link = link;
         d->engine_config.link = &link->link;
+        d->engine_config.cap = &link->cap;
         d->engine_config.lane = lane;
         return UT_OK;
     }
@@ -186,6 +192,8 @@ static void close_link(ut_driver *d)
 {
     if (!d->link)
         return;
+    if (d->engine)
+        ut_cap_leave(&(ut_cap_taker){.cap = &d->link->cap});
     const uint32_t rest = __atomic_and_fetch(&d->link->lanes, ~(1u << d->engine_config.lane), __ATOMIC_SEQ_CST);
     if (rest == 0)
         munmap(d->link, sizeof(*d->link));

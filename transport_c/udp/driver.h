@@ -134,6 +134,11 @@ int ut_driver_peer_route(ut_driver *driver, uint32_t job, uint32_t host, const c
 int ut_driver_peers_relayed(ut_driver *driver, uint32_t job, uint64_t mask, uint64_t relays);
 /* Sends the UT_HELLO_BYTES of a |hello| (relay.h) from the socket |port| (enum ut_port) to a relay. */
 int ut_driver_send_hello(ut_driver *driver, uint32_t port, const char *address, uint16_t to, const uint8_t *hello);
+/* The most bytes a second that all drivers of this host, and the relays that have its cap, send together, with the
+ * headers of IP and UDP; 0: any. In force at once. */
+void ut_driver_set_cap(ut_driver *driver, uint64_t rate);
+/* The host's cap, for a relay; it is gone with the host's last driver. */
+struct ut_cap *ut_driver_cap(ut_driver *driver);
 /* See ut_engine_peers_blocked. */
 int ut_driver_peers_blocked(ut_driver *driver, uint32_t job, uint64_t mask);
 int ut_driver_peer_stats(ut_driver *driver, uint32_t job, uint32_t host, ut_peer_stats *ret);

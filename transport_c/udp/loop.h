@@ -14,6 +14,7 @@
 
 #include "bell.h"
 #include "coalesce.h"
+#include "core/link/cap.h"
 #include "core/link/link.h"
 #include "driver.h"
 #include "events.h"
@@ -34,6 +35,7 @@ typedef struct ut_driver_session {
 /* What the drivers of one host share. The last one that closes unmaps it. */
 typedef struct ut_shared_link {
     ut_link link;
+    ut_cap cap;     /* of what they send together */
     uint32_t lanes; /* bit per lane that is in use; atomic */
 } ut_shared_link;
 
@@ -97,6 +99,8 @@ void ut_driver_close_session(ut_driver *d, ut_driver_session *s);
 bool ut_driver_has_job(const ut_driver *d, uint32_t job);
 /* Releases the lock with a sentence that there is no such job. */
 int ut_driver_leave_no_job(ut_driver *d, uint32_t job);
+/* cap.c: these were sent past the engine. Under the lock. */
+void ut_driver_count(ut_driver *d, uint32_t packets, uint64_t bytes);
 /* sessions.c: the engine forgets the session, and its descriptors are closed. */
 void ut_driver_drop_session(ut_driver *d, uint32_t session);
 

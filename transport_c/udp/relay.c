@@ -24,7 +24,8 @@ enum {
     FULL_MS = 20, /* that a full socket is waited for; then the datagram is lost, as at any full link */
     ID_AT = 4,    /* where the connection id of every datagram lies (PROTOCOL.md, Common fields) */
     ID_END = 8,
-    BURST_PART = 100, /* of a second: what the cap lets pass at once after a rest */
+    BURST_PART = 100,   /* of a second: what the cap lets pass at once after a rest */
+    USUAL_BYTES = 1472, /* of a packet: so many of them are the quantum of the host's cap */
 };
 
 struct ut_relay {
@@ -43,6 +44,7 @@ struct ut_relay {
     /* The thread's own. */
     int64_t tokens; /* bytes that may go; below 0: a batch was larger than what was left */
     ut_ns filled_at;
+    ut_cap_taker cap; /* of what the host sends in all */
     unsigned out_count;
     uint64_t out_bytes;
     struct mmsghdr in[BATCH], out[BATCH];
@@ -71,6 +73,15 @@ static ut_ns refill(ut_relay *r, ut_ns now)
     if (r->tokens > 0)
         return 0;
     return (uint64_t)(1 - r->tokens) * (UT_SECOND / 1000) / UT_MAX2(rate / 1000, 1) + 1;
+}
+
+/* How long nothing may be forwarded: for the relay's own cap or, if that lets it, for the host's. */
+static ut_ns time_to_wait(ut_relay *r, ut_ns now)
+{
+    const ut_ns wait = refill(r, now);
+    if (wait > 0 || ut_cap_take(&r->cap, 1, USUAL_BYTES, now) > 0)
+        return wait;
+    return r->cap.due - now;
 }
 
 /* ---- one batch ---- */
@@ -221,7 +232,7 @@ static void *run(void *arg)
     ut_relay *r = arg;
     r->filled_at = ut_driver_now();
     while (!__atomic_load_n(&r->stopping, __ATOMIC_ACQUIRE)) {
-        const ut_ns wait = refill(r, ut_driver_now());
+        const ut_ns wait = time_to_wait(r, ut_driver_now());
         if (wait > 0) {
             pthread_mutex_lock(&r->lock);
             r->stats.held++;
@@ -241,6 +252,7 @@ static void *run(void *arg)
             take(r, i);
         pthread_mutex_unlock(&r->lock);
         r->tokens -= (int64_t)r->out_bytes;
+        ut_cap_sent(&r->cap, r->out_count, r->out_bytes, ut_driver_now());
         send_all(r);
     }
     return NULL;
@@ -278,7 +290,7 @@ static bool open_parts(ut_relay *r, const char *bind, uint16_t port, char *error
     return r->started;
 }
 
-ut_relay *ut_relay_open(const char *bind, uint16_t port, uint64_t rate, char *error, size_t len)
+ut_relay *ut_relay_open(const char *bind, uint16_t port, uint64_t rate, struct ut_cap *cap, char *error, size_t len)
 {
     ut_relay *r = mmap(NULL, sizeof(*r), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (r == MAP_FAILED) {
@@ -287,6 +299,7 @@ ut_relay *ut_relay_open(const char *bind, uint16_t port, uint64_t rate, char *er
     }
     r->wake_fd = r->hello_fd = r->socket.fd = -1;
     r->rate = rate;
+    ut_cap_join(&r->cap, cap);
     pthread_mutex_init(&r->lock, NULL);
     if (open_parts(r, bind, port, error, len))
         return r;
@@ -305,6 +318,7 @@ void ut_relay_close(ut_relay *r)
             assert(errno == EAGAIN);
         pthread_join(r->thread, NULL);
     }
+    ut_cap_leave(&r->cap);
     pthread_mutex_destroy(&r->lock);
     ut_socket_close(&r->socket);
     if (r->wake_fd >= 0)

@@ -4,8 +4,9 @@
  * other. It has no key of theirs and changes nothing in what it forwards; relay_table.h says whom it serves. The engine
  * and its sockets know nothing of it.
  *
- * All that passes goes through one cap, in bytes a second. What comes faster waits in the kernel's buffer of the
- * socket, and is lost where that is full, as at a slow link: the congestion control of the ends sees it as such.
+ * All that passes goes through one cap, in bytes a second, and through that of all that the host sends
+ * (core/link/cap.h). What comes faster waits in the kernel's buffer of the socket, and is lost where that is full, as
+ * at a slow link: the congestion control of the ends sees it as such.
  *
  * Ends say where they are by *hellos*, 32 bytes from each of their sockets, which also keep the mappings of a NAT open.
  * They are authenticated by who asked for the end, not here: a hello from the address of the end's host is handed on by
@@ -16,6 +17,7 @@
 #ifndef UT_UDP_RELAY_H
 #define UT_UDP_RELAY_H
 
+#include "core/link/cap.h"
 #include "relay_table.h"
 
 typedef struct ut_relay ut_relay;
@@ -45,8 +47,10 @@ typedef struct ut_relay_stats {
     uint64_t ends, ways;     /* now */
 } ut_relay_stats;
 
-/* |rate|: bytes a second that it forwards at most; not 0. NULL on failure, with a sentence in |error|. */
-ut_relay *ut_relay_open(const char *bind, uint16_t port, uint64_t rate, char *error, size_t error_len);
+/* |rate|: bytes a second that it forwards at most; not 0. |cap|: of all that this host sends (ut_driver_cap), NULL for
+ * none; it must be there until the relay is closed. NULL on failure, with a sentence in |error|. */
+ut_relay *ut_relay_open(const char *bind, uint16_t port, uint64_t rate, struct ut_cap *cap, char *error,
+                        size_t error_len);
 void ut_relay_close(ut_relay *relay);
 uint16_t ut_relay_port(ut_relay *relay);
 /* Readable while hellos wait. */

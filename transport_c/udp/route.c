@@ -65,6 +65,7 @@ int ut_driver_send_hello(ut_driver *d, uint32_t port, const char *address, uint1
                (const struct sockaddr *)target.bytes, target.len) < 0)
         return ut_driver_leave_failing(d, UT_ERR_SYSTEM, "hello to %s port %u: %s", address, (unsigned)to,
                                        strerror(errno));
+    ut_driver_count(d, 1, UT_HELLO_BYTES);
     ut_driver_leave(d);
     return UT_OK;
 }

@@ -91,11 +91,47 @@ static void lanes__a_link_has_room_for_so_many(void)
         ut_driver_close(d[i]);
 }
 
+/* Bytes that the lanes of host |h| have sent as data, with headers. */
+static uint64_t sent(uint32_t h)
+{
+    uint64_t bytes = 0;
+    for (uint32_t lane = 0; lane < 2; lane++) {
+        ut_driver_stats s;
+        ut_driver_get_stats(hosts[h + lane * HOSTS].driver, &s);
+        bytes += s.engine.data_sent_bytes + 28 * s.engine.data_sent;
+    }
+    return bytes;
+}
+
+/* A job in each lane, both at once: what may be sent is the host's, not the lane's, and it may change while they run.
+ */
+static void lanes__send_no_more_than_their_host_may(void)
+{
+    enum { MOST = 10000000, OPS = 2 };
+    begin();
+    all_reduce_in_both(0);
+    for (uint32_t h = 0; h < HOSTS; h++)
+        ut_driver_set_cap(second_lane[h].driver, MOST);
+    const uint64_t before = sent(0), began = ut_driver_now();
+    for (uint64_t op = 1; op <= OPS; op++)
+        all_reduce_in_both(op);
+    const double took = (double)(ut_driver_now() - began) / 1e9, rate = (double)(sent(0) - before) / took;
+    CHECK_MSG(rate < 1.06 * MOST && rate > 0.6 * MOST, "%.0f bytes a second, in %.3f s", rate, took);
+    ut_driver_set_cap(first_lane[0].driver, 0);
+    ut_driver_set_cap(first_lane[1].driver, 0);
+    const uint64_t lifted = ut_driver_now();
+    for (uint64_t op = OPS + 1; op <= 2 * OPS; op++)
+        all_reduce_in_both(op);
+    CHECK_MSG((double)(ut_driver_now() - lifted) / 1e9 < took / 2, "%.3f s before", took);
+    cluster_close(2 * HOSTS);
+}
+
 int main(int argc, char **argv)
 {
     check_begin(argc, argv);
     RUN(lanes__of_one_host_share_its_link);
     RUN(lanes__come_and_go);
     RUN(lanes__a_link_has_room_for_so_many);
+    RUN(lanes__send_no_more_than_their_host_may);
     return check_end();
 }

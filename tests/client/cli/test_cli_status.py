@@ -108,6 +108,14 @@ def test_status__table_for_people(socket: str) -> None:
         assert piece in text, piece
 
 
+def test_status__says_what_the_host_may_send_in_all() -> None:
+    for rate, lines in ((0, []), (10_000_000, ["sends 80 Mbit/s at most, all jobs together"])):
+        answer, console = an_answer(), Console(width=80, record=True, file=io.StringIO())
+        answer.limits["engine.rate_bytes_per_s"] = rate
+        status.show(console, answer)
+        assert [line for line in console.export_text().splitlines() if "at most" in line] == lines
+
+
 def test_status__says_how_peers_are_known() -> None:
     """As whom, until when, and what to see to; and that nobody is known, if so."""
     answer = an_answer()

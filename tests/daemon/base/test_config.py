@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from ultima.daemon.base.config import DaemonConfig, load, shown_bytes
+from ultima.daemon.base.config import DaemonConfig, load
 from ultima.daemon.base.errors import StartupError
+from ultima.daemon.base.written import shown_bytes
 from ultima.daemon.process.server import engine_configs
 
 NO_FILE = Path("/nonexistent/ultimad.toml")
@@ -123,6 +124,12 @@ BAD = [
     ("[engine]\ndscp = 'CS8'", "engine.dscp = 'CS8': allowed: CS0, CS1, "),
     ("[engine]\ndscp = 64", "engine.dscp = 64: allowed: CS0, CS1, "),
     ("[engine]\ndscp = true", "engine.dscp = True: allowed: CS0, CS1, "),
+    (
+        "[engine]\nrate_bytes_per_s = 80",
+        "engine.rate_bytes_per_s = 80: allowed: 0, or 65536 or more: bytes per second, not Mbit/s",
+    ),
+    ("[engine]\nrate_bytes_per_s = -1", "engine.rate_bytes_per_s = -1: allowed: at least 0"),
+    ('[engine]\nrate_bytes_per_s = "80 Mbit"', "engine.rate_bytes_per_s = '80 Mbit': allowed: bytes as a number"),
     ("[engine]\nlanes = 0", "engine.lanes = 0: allowed: at least 1"),
     ("[engine]\nlanes = 5", "engine.lanes = 5: allowed: at most 4"),
     ("[engine]\nlanes = 2\ndata_port = 40\nfeedback_port = 42", "engine.lanes = 2: needs UDP ports 40, 42, 42, 44"),

@@ -87,6 +87,12 @@ def test_job_add__each_lane_gets_its_first_op_and_its_share_of_the_rate() -> Non
     assert lanes.job_bytes(JOB, 2) == 2 * lanes.job_bytes(JOB, 1)
 
 
+def test_send_at_most__is_of_the_host_and_each_lane_is_told() -> None:
+    lanes, fakes = two()
+    lanes.send_at_most(10_000_000)
+    assert [fake.rate_bytes_per_s for fake in fakes] == [10_000_000] * 2, "not a share of it: they share a clock"
+
+
 def test_job_add__of_one_lane_uses_the_first_and_numbers_are_told_apart() -> None:
     lanes, fakes = two()
     alone, both = lanes.job_add(JOB, 1), lanes.job_add(JOB, 2)

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 import pytest
 
 from ultima.daemon.base.errors import InvalidArgument, StartFailed
+from ultima.daemon.engine.engine import EngineConfig, NativeEngine
 from ultima.daemon.engine.forwarder import Hello, NativeRelay
 from ultima.daemon.engine.relaying import hello, mac
 
@@ -165,6 +166,42 @@ def test_relay__the_cap_holds_whatever_is_sent(relay: NativeRelay) -> None:
         one.close()
         two.close()
         slow.close()
+
+
+def test_relay__sends_no_more_than_its_host_may() -> None:
+    """The cap is of all that the host sends, and here the relay alone sends. It is lifted while packets wait."""
+    rate, size, wire = 1_000_000, 1000, 1028
+    engine = NativeEngine(EngineConfig(RELAY))
+    engine.send_at_most(rate)
+    bound = NativeRelay(RELAY, 0, 10**9, engine)
+    one, two = Side(bound, ONE), Side(bound, TWO)
+    try:
+        for side in (one, two):
+            side.settle()
+        bound.add_way(one.end, two.end, CID)
+        began = time.monotonic()
+        for sent in range(500):
+            one.send(packet(CID, size))
+            if sent >= 60:
+                two.sockets[0].recv(9216)
+            # What a host that has rested may send at once, two quanta, and a batch of 32 that overdraws the last.
+            room = rate * (time.monotonic() - began) + 131072 + 2 * 24000 + 32 * wire
+            assert bound.stats()["packets"] * wire <= room
+        assert time.monotonic() - began > (440 * wire - 131072 - 48000) / rate
+        assert bound.stats()["held"] > 0
+        engine.send_at_most(65536)
+        time.sleep(0.05)
+        engine.send_at_most(0)
+        began = time.monotonic()
+        for _ in range(200):
+            one.send(packet(CID, size))
+            two.sockets[0].recv(9216)
+        assert time.monotonic() - began < 2, "200 packets would take 3 s"
+    finally:
+        one.close()
+        two.close()
+        bound.close()
+        engine.close()
 
 
 def test_relay__a_port_that_is_taken_is_named(relay: NativeRelay) -> None:

@@ -188,17 +188,21 @@ async def test_stop__ends_with_0_and_leaves_no_sockets(house: House, number: int
 
 async def test_reload__takes_over_log_level_and_limits_and_names_the_rest(house: House) -> None:
     file = house.folder / "c.toml"
-    file.write_text("[limits]\narena_bytes = 131072\n")
+    file.write_text("[engine]\nrate_bytes_per_s = 10000000\n[limits]\narena_bytes = 131072\n")
     child = await house.child("d", 0, "--config", str(file))
+    assert "sends at most 10000000 bytes/s" in child.log.read_text()
     trainer = await house.trainer(child)
     await trainer.join()
-    file.write_text('log_level = "debug"\nallow_uids = [4242]\n[limits]\narena_bytes = 4096\n')
+    engine = '[engine]\nrate_bytes_per_s = "1M"\nlanes = 1\n'
+    file.write_text(f'log_level = "debug"\nallow_uids = [4242]\n{engine}[limits]\narena_bytes = 4096\n')
     child.process.send_signal(signal.SIGHUP)
     await eventually(lambda: "reloaded changed=" in child.log.read_text(), "it reloads")
     said = child.log.read_text()
-    assert "log_level=debug limits.arena_bytes=4096" in said
-    assert "reload incomplete keys=allow_uids: these change with a restart alone" in said
+    assert "log_level=debug engine.rate_bytes_per_s=1048576 limits.arena_bytes=4096" in said
+    await eventually(lambda: "sends at most 1048576 bytes/s" in child.log.read_text(), "the engine is told")
+    assert "reload incomplete keys=allow_uids,engine.lanes: these change with a restart alone" in said
     found = await status(child)
+    assert found.limits["engine.rate_bytes_per_s"] == 1048576
     assert found.limits["limits.arena_bytes"] == 4096 and len(found.jobs) == 1, "and nobody was thrown out"
 
 
@@ -206,11 +210,13 @@ async def test_reload__of_a_wrong_file_changes_nothing(house: House) -> None:
     file = house.folder / "c.toml"
     file.write_text("[limits]\narena_bytes = 131072\n")
     child = await house.child("d", 0, "--config", str(file))
-    file.write_text("[limits]\narena_bytes = 1\njobs = 3\n")
+    file.write_text("[engine]\nrate_bytes_per_s = 80\n[limits]\narena_bytes = 1\njobs = 3\n")
     for _ in range(2):
         child.process.send_signal(signal.SIGHUP)
     await eventually(lambda: "reload refused reason=" in child.log.read_text(), "it says why")
     assert f"{file}: limits.arena_bytes = 1: " in child.log.read_text()
+    assert "engine.rate_bytes_per_s = 80: allowed: 0, or 65536 or more" in child.log.read_text()
+    assert (await status(child)).limits["engine.rate_bytes_per_s"] == 0
     assert (await status(child)).limits["limits.arena_bytes"] == 131072
     assert await child.kill(signal.SIGTERM) == 0
 

@@ -58,3 +58,11 @@ def test_send_buffer__is_told_only_where_a_link_is_faster_than_it() -> None:
     header = (ROOT / "transport_c/udp/backlog.h").read_text()
     (us,) = re.findall(r"UT_BACKLOG_NS = (\d+) \* 1000,", header)
     assert cast(float, local_checks.QUEUE_S) == pytest.approx(1.5e-6 * int(us))
+
+
+def test_rate__is_told_where_there_is_a_cap() -> None:
+    options = SimpleNamespace(rate_bytes_per_s=0)
+    assert local_checks._cap(cast(Any, SimpleNamespace(engine=options))) == []
+    options.rate_bytes_per_s = 10_000_000
+    (found,) = local_checks._cap(cast(Any, SimpleNamespace(engine=options)))
+    assert found.verdict == OK and "sends 80 Mbit/s at most, all jobs together" in found.finding

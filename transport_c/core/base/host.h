@@ -135,10 +135,11 @@ static inline uint64_t ut_stats_classes(const ut_stats *s)
 /* The functions are called from the thread that drives the engine, and must not call back into the op. What an op needs
  * for each packet is a plain pointer or number. */
 typedef struct ut_host {
-    void *context;         /* the first argument of each function */
-    ut_stats *counters;    /* of all jobs */
-    ut_work *turn;         /* how much work on buckets this turn may still do */
-    uint32_t segments_max; /* packets that one burst may hold */
+    void *context;            /* the first argument of each function */
+    ut_stats *counters;       /* of all jobs */
+    ut_work *turn;            /* how much work on buckets this turn may still do */
+    uint32_t segments_max;    /* packets that one burst may hold */
+    struct ut_cap_taker *cap; /* what this host may send in all (core/link/cap.h); NULL: anything */
 
     /* Answers a trainer's call. The receipt is copied. The session may have gone meanwhile. */
     void (*complete)(void *context, uint32_t session, const ut_receipt *receipt);

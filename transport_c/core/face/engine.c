@@ -120,6 +120,7 @@ static ut_host host_of(ut_engine *e)
                      .counters = &e->stats,
                      .turn = &e->work,
                      .segments_max = e->config.segments_max,
+                     .cap = &e->cap,
                      .complete = complete,
                      .emit = emit,
                      .tell = tell,
@@ -144,6 +145,7 @@ int ut_engine_init(void *mem, const ut_engine_config *config, ut_engine **ret)
     e->config = *config;
     e->random = config->seed;
     e->host = host_of(e);
+    ut_cap_join(&e->cap, config->cap);
     ut_engine_credit_init(e);
     ut_work_begin_turn(&e->work);
     ut_kernels_init(UT_ISA_BEST);
@@ -170,6 +172,7 @@ int ut_engine_job_add(ut_engine *e, uint32_t job, const ut_job_config *config, v
     if (l.partial)
         ut_partial_init(l.job, l.partial, l.of_op, l.intake, l.own);
     e->job[job] = l.job;
+    e->cap.users++;
     e->stats.progress++;
     return UT_OK;
 }
@@ -200,6 +203,7 @@ void ut_engine_job_remove(ut_engine *e, uint32_t job, ut_ns now)
     if (!j)
         return;
     e->job[job] = NULL; /* first: a failing op must not take new submissions */
+    e->cap.users--;
     for (unsigned k = 0; k < UT_OPS_MAX; k++)
         if (j->op[k].state != UT_OP_FREE && j->op[k].state != UT_OP_LINGERING && !ut_op_is_held(&j->op[k]))
             ut_op_fail(j, &j->op[k], UT_ERR_CLOSED, now);

@@ -37,6 +37,7 @@ typedef struct ut_engine_config {
     uint64_t (*draw)(void);  /* a number that no peer can predict, 0 for none; NULL: from the seed, for tests */
     struct ut_link *link; /* what engines of one host share (link.h), zeroed by the shell; NULL: it is the only one */
     uint32_t lane;        /* which of them it is, < UT_LANES_MAX */
+    struct ut_cap *cap;   /* what engines of one host may send together (cap.h), the shell's; NULL: anything */
 } ut_engine_config;
 
 /* What a session may touch. */

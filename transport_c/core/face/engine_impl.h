@@ -8,6 +8,7 @@
 
 #include "core/base/calls.h"
 #include "core/face/engine.h"
+#include "core/link/cap.h"
 #include "core/partial/intake.h"
 
 /* The low bits of a connection id are the numbers of job and host, so that a look-up is one comparison; the other bits
@@ -45,6 +46,7 @@ struct ut_engine {
     uint32_t port;       /* that they came to */
     bool path_speaks[2]; /* by enum ut_port: a path packet may be due, so it is worth to look for it */
     ut_work work;
+    ut_cap_taker cap; /* of config.cap */
     /* Credit: engine_credit.c. */
     ut_pool pool;
     ut_pool_count came;

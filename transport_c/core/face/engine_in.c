@@ -496,5 +496,5 @@ ut_ns ut_engine_next_wake(const ut_engine *e)
         wake = UT_MIN2(UT_MIN2(wake, ut_tokens_wake(&j->tokens, j->config.packet_bytes)), ut_job_incast_next_wake(j));
         wake = UT_MIN2(UT_MIN2(wake, ut_partial_next_wake(j)), ut_epochs_hold_ends(&j->epochs));
     }
-    return UT_MIN2(wake, e->credit_at);
+    return UT_MIN2(UT_MIN2(wake, e->credit_at), ut_cap_wake(&e->cap));
 }

@@ -4,6 +4,13 @@
  */
 #include "core/face/engine_impl.h"
 
+/* The burst goes. Whatever it is, it counts as sent by this host. */
+static void finish(ut_engine *e, ut_burst *b, ut_ns now)
+{
+    ut_burst_finish(b, now);
+    ut_cap_sent(&e->cap, b->segments, b->bytes, now);
+}
+
 static void begin_feedback(const ut_conn *c, uint64_t number, ut_burst *b)
 {
     ut_burst_begin(b, &c->at[UT_PORT_FEEDBACK], UT_PORT_FEEDBACK, ut_conn_seal(c), number);
@@ -17,7 +24,7 @@ static bool build_grant(ut_engine *e, ut_job *j, uint32_t host, ut_ns now, ut_bu
     ut_conn_fill_grant(c, &g);
     begin_feedback(c, g.number, b);
     ut_grant_append(b, &g);
-    ut_burst_finish(b, now);
+    finish(e, b, now);
     e->stats.grants_sent++;
     return true;
 }
@@ -31,7 +38,7 @@ static bool build_feedback(ut_engine *e, ut_job *j, uint32_t host, ut_ns now, ut
     f->kernel_drops = (uint32_t)e->stats.kernel_drops;
     begin_feedback(c, f->number, b);
     ut_feedback_append(b, f);
-    ut_burst_finish(b, now);
+    finish(e, b, now);
     e->stats.feedback_sent++;
     return true;
 }
@@ -66,7 +73,7 @@ static bool output_path(ut_engine *e, unsigned port, ut_ns now, ut_burst *b)
             ut_burst_begin(b, &to, port, ut_conn_seal(c), p.number);
             b->beside = (ut_addr){0};
             ut_path_append(b, &p);
-            ut_burst_finish(b, now);
+            finish(e, b, now);
             e->stats.path_sent++;
             e->stats.progress++;
             return true;
@@ -101,6 +108,7 @@ static bool output_along(ut_engine *e, ut_ns now, ut_burst *b)
 
 bool ut_engine_output(ut_engine *e, ut_ns now, ut_burst *b)
 {
+    ut_cap_look(&e->cap);
     if (ut_engine_output_feedback(e, now, b) || output_path(e, UT_PORT_DATA, now, b))
         return true;
     for (uint32_t n = 0; n < UT_JOBS_MAX; n++) {
@@ -108,7 +116,7 @@ bool ut_engine_output(ut_engine *e, ut_ns now, ut_burst *b)
         if (!j)
             continue;
         if (ut_op_output(j, now, b)) {
-            ut_burst_finish(b, now);
+            finish(e, b, now);
             e->turn = (j->number + 1) % UT_JOBS_MAX;
             e->stats.progress++;
             return true;

@@ -17,8 +17,7 @@ static void refill(ut_tokens *t, uint64_t rate, ut_ns now)
     assert(t->bytes <= UT_TOKENS_MAX);
 }
 
-/* Bytes for which it is worth waking. */
-static uint64_t quantum(uint64_t rate, uint32_t packet)
+uint64_t ut_tokens_quantum(uint64_t rate, uint32_t packet)
 {
     uint64_t few = (uint64_t)UT_TOKENS_QUANTUM_PACKETS * packet;
     return UT_MIN2(UT_MAX2(rate / (UT_SECOND / UT_TOKENS_QUANTUM_NS), few), (uint64_t)UT_TOKENS_MAX);
@@ -31,7 +30,7 @@ uint32_t ut_tokens_take(ut_tokens *t, uint32_t n, uint32_t packet, ut_ns now)
     if (rate == 0 || n == 0)
         return n;
     refill(t, rate, now);
-    t->spent = t->bytes < (t->spent ? quantum(rate, packet) : packet);
+    t->spent = t->bytes < (t->spent ? ut_tokens_quantum(rate, packet) : packet);
     if (t->spent) {
         t->held = true;
         return 0;
@@ -46,7 +45,7 @@ void ut_tokens_sent(ut_tokens *t, uint32_t bytes)
 
 ut_ns ut_tokens_pause(const ut_tokens *t, uint32_t packet)
 {
-    return t->limit ? (ut_ns)((double)quantum(t->limit, packet) * 1e9 / (double)t->limit) : 0;
+    return t->limit ? (ut_ns)((double)ut_tokens_quantum(t->limit, packet) * 1e9 / (double)t->limit) : 0;
 }
 
 ut_ns ut_tokens_wake(const ut_tokens *t, uint32_t packet)
@@ -54,7 +53,7 @@ ut_ns ut_tokens_wake(const ut_tokens *t, uint32_t packet)
     uint64_t rate = t->limit;
     if (!t->held || rate == 0)
         return UT_NEVER;
-    uint64_t needed = quantum(rate, packet);
+    uint64_t needed = ut_tokens_quantum(rate, packet);
     uint64_t lacking = needed > t->bytes ? needed - t->bytes : 0;
     return t->at + (ut_ns)((double)lacking * 1e9 / (double)rate) + UT_US;
 }

@@ -24,6 +24,8 @@ typedef struct ut_tokens {
 
 /* |limit|: bytes per second, 0 for none. */
 void ut_tokens_init(ut_tokens *t, uint64_t limit);
+/* Bytes for which it is worth waking, at |rate| bytes a second. */
+uint64_t ut_tokens_quantum(uint64_t rate, uint32_t packet);
 /* The engine begins to look for data to send. */
 static inline void ut_tokens_look(ut_tokens *t)
 {

@@ -5,6 +5,7 @@
  * come.
  */
 #include "core/op/op_parity.h"
+#include "core/link/cap.h"
 
 static uint32_t group_of(const ut_transfer *t, const ut_parity *p)
 {
@@ -105,6 +106,7 @@ static bool burst_of(ut_job *j, ut_conn *c, ut_parity_sums *sums, ut_ns now, ut_
     uint32_t most = UT_MIN2(ut_conn_may_send(c, j->config.packet_bytes), j->host->segments_max);
     most =
         ut_tokens_take(&j->tokens, UT_MIN2(most, (uint32_t)(sums->parities - sums->sent)), j->config.packet_bytes, now);
+    most = ut_cap_take(j->host->cap, most, j->config.packet_bytes, now);
     if (most == 0)
         return false;
     ut_burst_begin(b, &c->at[UT_PORT_DATA], UT_PORT_DATA, ut_conn_seal(c), c->tx.next);

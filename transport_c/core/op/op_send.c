@@ -5,6 +5,7 @@
  */
 #include "core/base/digest.h"
 #include "core/base/prefetch.h"
+#include "core/link/cap.h"
 #include "core/op/op_parity.h"
 #include "core/wire/pieces.h"
 
@@ -22,7 +23,8 @@ static uint32_t fresh_slots(const ut_op *op, const ut_step *s, const ut_transfer
 static uint32_t allowance(ut_job *j, const ut_conn *c, ut_ns now)
 {
     uint32_t n = UT_MIN2(ut_conn_may_send(c, j->config.packet_bytes), ut_conn_burst(c));
-    return ut_tokens_take(&j->tokens, UT_MIN2(n, j->host->segments_max), j->config.packet_bytes, now);
+    n = ut_tokens_take(&j->tokens, UT_MIN2(n, j->host->segments_max), j->config.packet_bytes, now);
+    return ut_cap_take(j->host->cap, n, j->config.packet_bytes, now);
 }
 
 /* ---- building ---- */

@@ -5,6 +5,7 @@
  * hosts had called, and what t_B leaves of twice that for stage 2; and, also in best effort, a share of t_C after the
  * last packet, once the tail of every sender was seen.
  */
+#include "core/link/cap.h"
 #include "core/op/op.h"
 
 /* A host that waits asks every 50 ms at least, and is answered. */
@@ -151,7 +152,9 @@ void ut_op_time_open(ut_job *j, ut_op *op, ut_ns now)
     op->time.bounded_by_t_b = known && t->t_b != UT_NEVER;
     op->time.repairs = !known || (!op->time.bounded_by_t_b && op->time.deadline == UT_NEVER);
     uint32_t percent = op->epoch.options.early_percent ? op->epoch.options.early_percent : UT_EARLY_PERCENT;
-    const ut_ns pause = ut_tokens_pause(&j->tokens, j->config.packet_bytes); /* others' limit is taken for ours */
+    /* Others' limits are taken for ours. */
+    const ut_ns pause = UT_MAX2(ut_tokens_pause(&j->tokens, j->config.packet_bytes),
+                                ut_cap_pause(j->host->cap, j->config.packet_bytes));
     for (unsigned stage = 0; stage < 2; stage++) {
         bool expected = t->t_c[stage] != 0 && t->t_c[stage] != UT_NEVER;
         op->time.early_wait[stage] = known && expected ? ut_early_wait(t->t_c[stage], percent, pause) : 0;

@@ -26,6 +26,7 @@ static const knob knobs[] = {
     KNOB(warm, 0, SIM_OPS_FAULTS, "of them, first ones in reliable mode"),
     KNOB(rate_mbit, 1, 100000, "of every link"),
     KNOB(cap_mbit, 0, 100000, "that each job may send from a host (rate_bytes_per_s); 0 any"),
+    KNOB(host_cap_mbit, 0, 100000, "that each host may send in all, with headers of IP and UDP; 0 any"),
     KNOB(queue_bytes, 2000, 64 << 20, "of the switch towards one host"),
     KNOB(delay_us, 0, 1000000, "one way"),
     KNOB(loss_ppm, 0, 1000000, "of packets, each for itself"),
@@ -182,6 +183,7 @@ void sim_study_plan(const sim_study *s, sim_plan *p)
     for (uint32_t h = 0; h < p->hosts; h++)
         p->clock[h] = (h + 1) * UT_SECOND;
     p->rate_up = p->rate_down = s->rate_mbit * MBIT;
+    p->host_rate = s->host_cap_mbit * MBIT;
     p->queue_down = s->queue_bytes;
     p->delay_min = p->delay_max = s->delay_us * UT_US;
     p->reorder = (uint32_t)s->jitter_ppm;

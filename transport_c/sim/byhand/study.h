@@ -8,7 +8,8 @@
 #include "sim/sim.h"
 
 typedef struct sim_study {
-    uint64_t seed, hosts, bytes, ops, warm, rate_mbit, cap_mbit, queue_bytes, delay_us, loss_ppm, jitter_ppm, jitter_us;
+    uint64_t seed, hosts, bytes, ops, warm, rate_mbit, cap_mbit, host_cap_mbit, queue_bytes, delay_us, loss_ppm,
+        jitter_ppm, jitter_us;
     uint64_t mode, algorithm, congestion, hadamard, incast, early_percent, t_b_us, t_c_us, deadline_us, gap_us,
         apart_us, mark, timer_start;
     uint64_t packet_ns, sent_ns, batch_ns, turn_ns, wake_us, firm, send_bytes, send_us, slow_part, slower, slower_us;

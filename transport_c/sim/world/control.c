@@ -262,10 +262,13 @@ void sim_daemon_start(sim_world *w, sim_host *h)
     h->sessions = 0;
     h->busy_until = w->now;
     h->service_at = UT_NEVER;
+    h->cap = (ut_cap){.rate = w->plan.host_rate, .headers = SIM_CAP_HEADERS};
+    h->cap_free = 0;
     ut_engine_config config = {.packet_bytes = w->plan.packet_bytes,
                                .segments_max = w->plan.segments_max,
                                .receive_buffer = w->plan.receive_buffer,
-                               .seed = sim_mix(w->seed ^ sim_mix((uint64_t)h->index << 32 | h->life))};
+                               .seed = sim_mix(w->seed ^ sim_mix((uint64_t)h->index << 32 | h->life)),
+                               .cap = w->plan.host_rate ? &h->cap : NULL};
     sim_guarded_make(w, &h->memory, ut_engine_bytes(&config));
     int error = ut_engine_init(h->memory.mem, &config, &h->engine);
     if (error)

@@ -9,6 +9,7 @@
  *   O7 honesty     no peer is ever called a liar, where all are honest, or none but the one that is
  *   O11 rest       the engine does not ask to be woken at once, again and again, without end
  */
+#include "core/link/tokens.h"
 #include "sim/oracles/oracles.h"
 #include "sim/world/liar.h"
 #include "sim/world/moving.h"
@@ -157,12 +158,27 @@ static void receive(sim_world *w, sim_host *h)
 
 /* ---- sending ---- */
 
+/* A host with a cap has sent no more, over whatever time, than that lets go and what one that was silent may make up
+ * for: twice as much, as a quantum and a burst may stand above it. */
+static void check_cap(sim_world *w, sim_host *h, const ut_burst *burst)
+{
+    if (!w->plan.host_rate)
+        return;
+    const double byte = 1e9 / (double)w->plan.host_rate; /* ns */
+    const uint64_t bytes = burst->bytes + (uint64_t)burst->segments * SIM_CAP_HEADERS;
+    h->cap_free = UT_MAX2(h->cap_free, w->now) + (ut_ns)((double)bytes * byte + 0.5);
+    const double beyond = (double)(h->cap_free - w->now) / byte;
+    if (beyond > 2 * UT_TOKENS_MAX)
+        sim_fail(w, "cap", h->index, "%.0f bytes beyond what its cap lets go", beyond);
+}
+
 static void put_on_wire(sim_world *w, sim_host *h, const ut_burst *burst)
 {
     if (burst->segments == 0 || burst->to.len != 3 || burst->to.bytes[0] >= w->plan.hosts || burst->port > 1 ||
         burst->to.bytes[1] != burst->port)
         sim_fail(w, "burst", h->index, "%u segments to an address of %u bytes, host %u, port %u", burst->segments,
                  burst->to.len, burst->to.bytes[0], burst->port);
+    check_cap(w, h, burst);
     bool pieces = burst->port == UT_PORT_DATA &&
                   ut_wire_kind(burst->memory, burst->bytes) == UT_KIND_PIECE; /* several of them make one packet */
     uint32_t most = pieces ? UT_SEGMENTS_MAX : w->plan.segments_max;

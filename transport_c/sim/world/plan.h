@@ -27,6 +27,7 @@ enum {
     SIM_GUARD = 4096, /* canary bytes on each side of memory lent to the core */
     SIM_SEND_BUFFER = 256 << 10, /* bytes in the up-link at which a send blocks */
     SIM_SEND_LEAST = 32 << 10,   /* however slow the link is */
+    SIM_CAP_HEADERS = 28,        /* bytes of IP and UDP that the cap of a host counts with each packet */
     SIM_TAIL = 4096,             /* trace records kept for a failure */
     SIM_TAIL_SHOWN = 40,
 };
@@ -161,6 +162,7 @@ typedef struct sim_plan {
     uint64_t mark_above;         /* bytes queued at the switch; UINT64_MAX for never */
     uint32_t groups;             /* of hosts, as many in each, behind links to a core; 0: one switch for all */
     uint64_t rate_core;          /* bytes per second of each such link */
+    uint64_t host_rate;          /* bytes per second that a host may send in all, with headers; 0: any */
     bool rival;           /* a TCP flow shares host 0's link; what it gets is counted once the job has begun ... */
     uint32_t rival_after; /* ... so many ops */
     bool backpressure;    /* a full up-link blocks the sender instead of dropping */
