@@ -52,6 +52,8 @@ class _Attendee:
     """What it is asked for; None ends its call."""
     waiting: int = 0
     """Tickets that it has not taken."""
+    counted: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    """What it has of the quota, as long as it attends."""
 
 
 @dataclass(eq=False)
@@ -72,8 +74,8 @@ class _Carried:
 class _Door:
     path: Path
     listener: socket.socket
-    open: int = 0
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    """One that answers it, and one for each connection."""
 
 
 class Lines:
@@ -120,9 +122,13 @@ class Lines:
     ) -> AsyncGenerator[peer_pb2.AttendResponse, None]:
         """What a daemon is told that attends here: `place` is where its call comes from, its port, and its node. Unless
         it `stays` anyway, it is dialled first. Raises ResourceExhausted."""
-        with self._quota.taken(place.node or place.address):
+        mine, former = _Attendee(), self._attending.get(place) if stays else None
+        if former is not None:  # the newer call has its place in the quota, too: one more may not be there
+            mine.counted = former.counted.pop_all()
+        else:
+            mine.counted.enter_context(self._quota.taken(place.node or place.address))
+        with mine.counted:
             dialled = not stays and await dials(place)
-            mine = _Attendee()
             if not dialled:
                 if (former := self._attending.get(place)) is not None:
                     _end(former)
@@ -173,7 +179,7 @@ class Lines:
     @contextlib.asynccontextmanager
     async def _connection(self, place: Place, attendee: _Attendee, from_address: str = "") -> AsyncIterator[End]:
         """A connection to a daemon that attends here, which comes from there. Raises Refused."""
-        if attendee.waiting >= CONNECTIONS_MAX:
+        if max(attendee.waiting, attendee.asked.qsize()) >= CONNECTIONS_MAX:  # one that does not read what it is asked
             raise ResourceExhausted(f"{place}: {CONNECTIONS_MAX} connections wait for it: allowed: no more at once")
         there = next(where for where, each in self._attending.items() if each is attendee)
         number, taken = secrets.token_bytes(TICKET_BYTES), asyncio.get_running_loop().create_future()
@@ -224,25 +230,23 @@ class Lines:
         try:
             while True:
                 connection, _ = await loop.sock_accept(door.listener)
-                if door.open >= CONNECTIONS_MAX:
+                if len(door.tasks) > CONNECTIONS_MAX:
                     connection.close()
                     continue
-                task = spawn(self._serve(place, door, connection), f"line {place}")
+                task = spawn(self._serve(place, connection), f"line {place}")
                 door.tasks.add(task)
                 task.add_done_callback(door.tasks.discard)
         finally:
             door.listener.close()
 
-    async def _serve(self, place: Place, door: _Door, connection: socket.socket) -> None:
+    async def _serve(self, place: Place, connection: socket.socket) -> None:
         """One connection through a door, to its end."""
-        door.open += 1
         reader, writer = await asyncio.open_unix_connection(sock=connection)
         try:
             await self._lead(place, SocketEnd(reader, writer))
         except Refused as error:
             log.info("no line place=%s reason=%s", place, error)
         finally:
-            door.open -= 1
             writer.close()
 
     async def _lead(self, place: Place, end: End) -> None:

@@ -31,7 +31,7 @@ from ultima.daemon.hosts.host import Place, target
 from ultima.daemon.hosts.lines import CONNECTIONS_MAX
 from ultima.daemon.hosts.membership import ADDRESS_MAX
 from ultima.daemon.hosts.pipes import OVER, SocketEnd, StreamEnd, join
-from ultima.daemon.trust.trust import AGE_GRACE_MS, RENEW_SECONDS
+from ultima.daemon.trust.trust import RENEW_SECONDS
 from ultima.v1 import peer_pb2
 
 log = logging.getLogger("ultimad.lines")
@@ -39,7 +39,10 @@ log = logging.getLogger("ultimad.lines")
 FRESH_SECONDS = 60.0  # for which a daemon is not asked anew how this host looks from there
 LINGER_SECONDS = 10.0  # from a registration to the first look at who is watched
 RETRY_SECONDS_MIN, RETRY_SECONDS_MAX = 0.1, 5.0
-RETIRED_SECONDS = AGE_GRACE_MS / 1000  # for what a call carries whose place a newer one has taken
+# For what a call carries whose place a newer one has taken. A connection that it was asked for in its last moment may
+# carry a watch, which is made anew RENEW_SECONDS later, and needs some time for that. The other side ends what carries
+# it later still: after AGE_MS, less a tenth, and AGE_GRACE_MS.
+RETIRED_SECONDS = RENEW_SECONDS + 120.0
 
 
 class Seen(NamedTuple):
@@ -74,11 +77,12 @@ class Outgoing:
         port: int,
         call: Callable[[Place], AbstractAsyncContextManager[Any]],
         arrivals: dict[str, str],
+        renews: bool,
     ) -> None:
         """`address` and `port` are where this daemon listens, "" if it says where it is found; `call` connects to the
         PeerService of another one. In `arrivals` it is noted where each connection comes from that is led here, by its
-        other end."""
-        self._address, self._port, self._call = address, port, call
+        other end. It `renews` its calls where connections are ended for their age, as those with certificates are."""
+        self._address, self._port, self._call, self._renews = address, port, call, renews
         self._places: dict[Place, _Attending] = {}
         self._held: set[Place] = set()
         self._registering: Counter[Place] = Counter()
@@ -168,7 +172,7 @@ class Outgoing:
                 stream = asyncio.ensure_future(self._attend(place, known, stays))
                 streams.add(stream)
                 stream.add_done_callback(streams.discard)
-                await asyncio.wait({stream}, timeout=RENEW_SECONDS)
+                await asyncio.wait({stream}, timeout=RENEW_SECONDS if self._renews else None)
                 if stream.done():
                     if not known.seen.done():
                         known.seen.set_result(None)

@@ -105,7 +105,8 @@ class Peers(Watching):
         `arrivals` it is noted what a line leads there."""
         super().__init__(watch_request, told, trust)
         self.lines, lines.call, lines.stands = lines, self._peer, self.stands
-        self.outgoing = Outgoing(own_end, watch_request.grpc_port, self._peer, {} if arrivals is None else arrivals)
+        arrivals = {} if arrivals is None else arrivals
+        self.outgoing = Outgoing(own_end, watch_request.grpc_port, self._peer, arrivals, trust is not None)
         self._channels: dict[Place, tuple[int, grpc.aio.Channel]] = {}
         self._distances = Distances()
         self._once: set[asyncio.Task[None]] = set()
