@@ -296,8 +296,6 @@ int ut_lanes_take(ut_lanes *l, ut_receipt *ret);
 
 /* ---- core/face/engine.h, core/base/options.h, core/base/host.h, core/wire/burst.h ---- */
 
-struct ut_link;
-struct ut_cap;
 typedef struct ut_engine_config {
     uint32_t packet_bytes;
     uint32_t segments_max;
