@@ -117,12 +117,15 @@ static void lanes__send_no_more_than_their_host_may(void)
         all_reduce_in_both(op);
     const double took = (double)(ut_driver_now() - began) / 1e9, rate = (double)(sent(0) - before) / took;
     CHECK_MSG(rate < 1.06 * MOST && rate > 0.6 * MOST, "%.0f bytes a second, in %.3f s", rate, took);
-    ut_driver_set_cap(first_lane[0].driver, 0);
-    ut_driver_set_cap(first_lane[1].driver, 0);
+    for (uint32_t h = 0; h < HOSTS; h++) { /* two ops would take 98 s by the one, and the other lifts it */
+        ut_driver_set_cap(first_lane[h].driver, 65536);
+        ut_driver_set_cap(second_lane[h].driver, 0);
+    }
     const uint64_t lifted = ut_driver_now();
     for (uint64_t op = OPS + 1; op <= 2 * OPS; op++)
         all_reduce_in_both(op);
-    CHECK_MSG((double)(ut_driver_now() - lifted) / 1e9 < took / 2, "%.3f s before", took);
+    const double then = (double)(ut_driver_now() - lifted) / 1e9;
+    CHECK_MSG(then < 10, "%.3f s, and %.3f s before", then, took);
     cluster_close(2 * HOSTS);
 }
 
