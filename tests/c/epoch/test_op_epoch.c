@@ -123,6 +123,24 @@ static void member__who_is_not_one_is_expected_nothing_of(void)
     end();
 }
 
+/* A newcomer has paths to all before it is a member. It calls nothing, so no op is kept for it: each has its place four
+ * ops later, at once. */
+static void member__no_op_is_kept_for_who_is_not_one(void)
+{
+    start(3);
+    hand(7, epoch_of(1, 0, 3));
+    for (uint64_t op = 0; op < 12; op++) {
+        for (uint32_t h = 0; h < 2; h++)
+            submit(h, op, UT_BOUNDED, 8 * UT_SECOND);
+        run(now + 20 * UT_MS);
+        for (uint32_t h = 0; h < 2; h++) {
+            CHECK_EQ(receipt(h).op_seq, op);
+            CHECK_EQ(lacks(h, 3), 0);
+        }
+    }
+    end();
+}
+
 static void member__whoever_is_taken_out_by_its_own_epoch_is_alone(void)
 {
     start(3);
@@ -334,6 +352,7 @@ int main(int argc, char **argv)
     check_begin(argc, argv);
     RUN(dead_owner__its_shard_is_missing_until_an_epoch_comes);
     RUN(member__who_is_not_one_is_expected_nothing_of);
+    RUN(member__no_op_is_kept_for_who_is_not_one);
     RUN(member__whoever_is_taken_out_by_its_own_epoch_is_alone);
     RUN(reliable__needs_every_host_under_any_epoch);
     RUN(open__an_op_keeps_its_epoch);

@@ -209,7 +209,8 @@ void ut_op_fate(void *context, const ut_sent *sent, uint32_t packets, bool acked
 bool ut_op_sent_all(const ut_op *op, uint32_t host, unsigned stage);
 
 /* op_linger.c */
-/* A peer that is up has not got all of what this host holds of the op, or has not seen its record. */
+/* A member of the op's epoch that is up has not got all of what this host holds of the op, or has not seen its record.
+ */
 bool ut_op_still_needed(const ut_job *j, const ut_op *op);
 /* A LINGERING op becomes FREE if its time is over or nobody needs it. */
 void ut_op_linger(ut_job *j, ut_op *op, ut_ns now);

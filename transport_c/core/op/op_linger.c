@@ -14,11 +14,13 @@ static bool has_seen_record(const ut_job *j, const ut_op *op, uint32_t host)
                               : ut_ledger_has_heard_of(&j->ledger, host, op->seq);
 }
 
-/* A peer has not got all of what this host holds of the op, or has not seen its record. */
+/* A member has not got all of what this host holds of the op, or has not seen its record. Nobody else can take anything
+ * of it: a host that has paths and is no member yet, as a newcomer, does not begin it. */
 bool ut_op_still_needed(const ut_job *j, const ut_op *op)
 {
     for (uint32_t h = 0; h < j->config.hosts; h++) {
-        if (h == j->config.self || !ut_job_host_is_up(j, h) || (op->peers.rx_done & ut_bit(h)))
+        const bool wants = ut_bits_have(op->epoch.members & ~op->peers.rx_done, h);
+        if (h == j->config.self || !wants || !ut_job_host_is_up(j, h))
             continue;
         if (!ut_op_sent_all(op, h, 0) || !has_seen_record(j, op, h))
             return true;
