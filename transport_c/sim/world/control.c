@@ -132,6 +132,22 @@ static void seat_everybody(sim_world *w, uint32_t job)
     }
 }
 
+/* What a host is told of secrets changes nothing about who is there, and goes with the next packet of its path: nobody
+ * wakes up for it. */
+static void take_secret(sim_world *w, sim_host *h, uint32_t host, const message *m)
+{
+    if (!h->seat[m->job].open)
+        return;
+    if (m->kind == FRESH) {
+        sim_seal_drawn_again(w, h, m->job, host, m->cid, m->secret);
+    } else if (sim_seal_listens(h, m->job, host, m->cid)) {
+        uint64_t secret = sim_seal_draw_again(w, h, m->job, host, m->cid);
+        if (secret)
+            tell(w, h, m->from, m->job, FRESH, (listening){m->cid, secret}, CONTROL_NS);
+        tell(w, &w->host[m->from], h->index, m->job, FRESH_DUE, (listening){.cid = m->cid}, w->plan.new_secret);
+    }
+}
+
 static void take_message(sim_world *w, sim_host *h, const message *m)
 {
     uint32_t host = index_in(w, m->job, &w->host[m->from]);
@@ -159,17 +175,9 @@ static void take_message(sim_world *w, sim_host *h, const message *m)
         }
         break;
     case FRESH_DUE:
-        if (seat->open && sim_seal_listens(h, m->job, host, m->cid)) {
-            uint64_t secret = sim_seal_draw_again(w, h, m->job, host, m->cid);
-            if (secret)
-                tell(w, h, m->from, m->job, FRESH, (listening){m->cid, secret}, CONTROL_NS);
-            tell(w, &w->host[m->from], h->index, m->job, FRESH_DUE, (listening){.cid = m->cid}, w->plan.new_secret);
-        }
-        break;
     case FRESH:
-        if (seat->open)
-            sim_seal_drawn_again(w, h, m->job, host, m->cid, m->secret);
-        break;
+        take_secret(w, h, host, m);
+        return;
     case ABSENT:
         if (seat->linked_life[host] > m->from_life)
             break; /* it is back already */

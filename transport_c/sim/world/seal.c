@@ -12,7 +12,10 @@
 
 #include <stdlib.h>
 
-enum { REAL_HOSTS = 6 /* the library's contexts are large */ };
+enum {
+    REAL_HOSTS = 6,          /* the library's contexts are large */
+    SECRETS_APART_NS = 50000 /* fresh ones, in the mean over all paths of a world */
+};
 
 /* ---- the toy ---- */
 
@@ -160,9 +163,11 @@ void sim_plan_draw_seal(sim_plan *p, uint64_t seed)
     p->key_life_packets = quick ? (uint32_t)sim_octaves(&rng, 1, 100) : 0;
     p->key_life = sim_chance(&rng, 300000) ? sim_octaves(&rng, 100 * UT_US, 100 * UT_MS) : 0;
     p->keys_restless = sim_chance(&rng, 500000);
-    /* Each is two events and two turns of a host: with one a millisecond for each path of 64 hosts these alone are
-     * more events than a world may have (world.c), long before its ops have ended. Daemons do it by the hour. */
+    /* Each is two events: with one in 5 ms for each path of 64 hosts these alone would be more events than a world may
+     * have (world.c), long before its ops have ended. Daemons do it by the hour. */
     p->new_secret = sim_chance(&rng, 500000) ? sim_octaves(&rng, 5 * UT_MS, 500 * UT_MS) : 0;
+    if (p->new_secret)
+        p->new_secret = UT_MAX2(p->new_secret, (ut_ns)SECRETS_APART_NS * p->hosts * (p->hosts - 1));
     if (sealed && ut_wire_packet_valid(p->packet_bytes, UT_TAG_BYTES))
         p->suite = real && p->hosts <= REAL_HOSTS ? suite : SIM_SUITE_TOY;
 }
