@@ -7,6 +7,8 @@
 
 #include "core/face/engine_impl.h"
 
+#include <time.h>
+
 static ut_engine_config engine = {.packet_bytes = 1472, .segments_max = 8, .receive_buffer = 1 << 20};
 
 static ut_job_config job(void)
@@ -254,6 +256,40 @@ static void options__codes(void)
         CHECK_MSG(ut_job_options_valid(&rows[i].options, rows[i].hosts, rows[i].world) == rows[i].right, "row %zu", i);
 }
 
+static uint64_t cpu_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * UT_SECOND + (uint64_t)t.tv_nsec;
+}
+
+/* Each epoch has options, which are held against those that the job began with. Its code is among them, and has been
+ * looked at: once more would take as long each time as the whole of this. */
+static void follow__what_a_running_job_may_have_instead(void)
+{
+    const ut_job_options began = {.policy = UT_POLICY_CODED, .stragglers = 2, .code = UT_CODE_LINEAR};
+    ut_job_options o = began, plain = {0}, solo = {.policy = UT_POLICY_SOLO};
+    enum { HOSTS = 64, TIMES = 50 };
+    const uint64_t from = cpu_ns();
+    CHECK(ut_job_options_valid(&began, HOSTS, HOSTS));
+    const uint64_t once = cpu_ns() - from;
+    for (unsigned i = 0; i < TIMES; i++)
+        CHECK(ut_job_options_follow(&began, &o, HOSTS, HOSTS));
+    const uint64_t all = cpu_ns() - from - once;
+    CHECK_MSG(all < once * TIMES / 2, "%d times %" PRIu64 " ns, once in full %" PRIu64 " ns", TIMES, all, once);
+    o.congestion = UT_CC_END;
+    CHECK(!ut_job_options_follow(&began, &o, HOSTS, HOSTS));
+    o = began;
+    o.early_percent = 101;
+    CHECK(!ut_job_options_follow(&began, &o, HOSTS, HOSTS));
+    CHECK(ut_job_options_follow(&plain, &plain, 4, 4));
+    CHECK(!ut_job_options_follow(&plain, &solo, 4, 4));
+    CHECK(!ut_job_options_follow(&solo, &plain, 4, 4));
+    CHECK(!ut_job_options_follow(&solo, &(ut_job_options){.policy = UT_POLICY_CODED}, 4, 4));
+    CHECK(ut_job_options_follow(&solo, &(ut_job_options){.policy = UT_POLICY_QUORUM, .quorum = 4}, 4, 4));
+    CHECK(!ut_job_options_follow(&solo, &(ut_job_options){.policy = UT_POLICY_QUORUM, .quorum = 5}, 4, 4));
+}
+
 int main(int argc, char **argv)
 {
     check_begin(argc, argv);
@@ -265,5 +301,6 @@ int main(int argc, char **argv)
     RUN(options__policies_and_what_they_exclude);
     RUN(options__what_the_order_of_arrival_decides);
     RUN(options__codes);
+    RUN(follow__what_a_running_job_may_have_instead);
     return check_end();
 }

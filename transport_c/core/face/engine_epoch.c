@@ -12,10 +12,10 @@ static ut_job *job_of(const ut_engine *e, uint32_t job)
 
 static bool fit(const ut_job *j, const ut_job_options *asked)
 {
+    const ut_job_options *began = &j->config.options;
     ut_epoch e = {.options = *asked};
     ut_epochs_keep_fixed(&j->epochs, &e);
-    return ut_job_options_valid(&e.options, j->config.hosts, j->world) &&
-           ut_job_options_follow(&j->config.options, &e.options);
+    return ut_job_options_follow(began, &e.options, j->config.hosts, j->world);
 }
 
 int ut_engine_options_fit(const ut_engine *e, uint32_t job, const ut_job_options *options)

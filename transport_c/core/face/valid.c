@@ -40,17 +40,25 @@ static bool code_valid(const ut_job_options *o, uint32_t hosts, uint32_t world)
     return o->stragglers == 0 && o->children == 0 && o->code <= UT_CODE_GROUPS && o->exact <= UT_EXACT_YES;
 }
 
-bool ut_job_options_valid(const ut_job_options *o, uint32_t hosts, uint32_t world)
+/* What does not depend on a code alone. */
+static bool others_valid(const ut_job_options *o, uint32_t hosts, uint32_t world)
 {
-    return policy_valid(o, world) && code_valid(o, hosts, world) && deterministic_valid(o) &&
-           o->algorithm < UT_ALGORITHMS_END && o->congestion < UT_CC_END && o->hadamard < UT_HADAMARD_END &&
-           o->incast <= UT_INCAST_MAX && o->incast <= UT_MAX2(hosts - 1, 1) && o->early_percent <= 100 &&
-           o->timer_start < UT_TIMER_END && o->split < UT_SPLIT_END;
+    return policy_valid(o, world) && deterministic_valid(o) && o->algorithm < UT_ALGORITHMS_END &&
+           o->congestion < UT_CC_END && o->hadamard < UT_HADAMARD_END && o->incast <= UT_INCAST_MAX &&
+           o->incast <= UT_MAX2(hosts - 1, 1) && o->early_percent <= 100 && o->timer_start < UT_TIMER_END &&
+           o->split < UT_SPLIT_END;
 }
 
-bool ut_job_options_follow(const ut_job_options *began, const ut_job_options *o)
+bool ut_job_options_valid(const ut_job_options *o, uint32_t hosts, uint32_t world)
 {
-    return ut_intake_of(o) == ut_intake_of(began);
+    return others_valid(o, hosts, world) && code_valid(o, hosts, world);
+}
+
+bool ut_job_options_follow(const ut_job_options *began, const ut_job_options *o, uint32_t hosts, uint32_t world)
+{
+    const bool partial = o->policy > UT_POLICY_NONE, was = began->policy > UT_POLICY_NONE;
+    assert(o->stragglers == began->stragglers && o->children == began->children && o->code == began->code);
+    return others_valid(o, hosts, world) && partial == was && ut_intake_of(o) == ut_intake_of(began);
 }
 
 /* Every host has a rank at least: where the world has as many ranks as hosts, each has exactly one, and what is laid
