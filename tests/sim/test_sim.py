@@ -56,6 +56,8 @@ ONCE_FAILED = {
     "420025 --partial": "an op of the calm had the microseconds of a contribution that was left long before",
     "135 --coded --hostile": "who came back began where its former life had lied that the job was",
     "567012 --coded --hostile": "as 135",
+    "800187 --seats": "each op was kept for a newcomer that was no member yet, and the op four numbers later waited",
+    "800056 --partial --hostile": "29 hosts whose secrets change every few ms had all events of a world for that alone",
 }
 
 
