@@ -90,6 +90,13 @@ def elastic(least: int, split_waits: bool, world_size: int, options: Options) ->
     return Elastic(least, split_waits)
 
 
+def seats(name: str, numbers: Sequence[int]) -> frozenset[int]:
+    """Numbers of seats. Raises InvalidArgument."""
+    if len(numbers) > HOSTS_MAX:
+        raise InvalidArgument(f"{name}: {len(numbers)} entries: allowed: up to {HOSTS_MAX}")
+    return frozenset(whole(f"{name}[{i}]", number, 0, HOSTS_MAX - 1) for i, number in enumerate(numbers))
+
+
 def _seat_or_host(message: types_pb2.Host, name: str, address: str, seats: bool) -> Host:
     if not seats or message.incarnation:
         return host(message, name, address)

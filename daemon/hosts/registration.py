@@ -40,6 +40,8 @@ class Registration:
     """Of a job whose hosts come and go: then `rank` is only a place in the order of those that wait."""
     only_known: bool = False
     """It wants a seat of a job that is known, and begins none."""
+    taken: frozenset[int] = frozenset()
+    """Seats that hosts of the job say are another host's: it gets none of them."""
 
     @property
     def title(self) -> Title:

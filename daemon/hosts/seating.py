@@ -115,8 +115,8 @@ class Seating:
             check_newcomer(new, record)
         told = take_seat(new, record, asyncio.get_running_loop().time())
         if before != record.hosts:
-            seat = next(host for host in record.hosts if host.incarnation == new.host.incarnation)
-            log.info("host comes job=%s host=%d address=%s", new.job, seat.index, seat.address)
+            for seat in [host for host in record.hosts if host.incarnation == new.host.incarnation]:
+                log.info("host comes job=%s host=%d address=%s", new.job, seat.index, seat.address)
             self._changed()
         return told
 
@@ -125,7 +125,9 @@ class Seating:
         loop = asyncio.get_running_loop()
 
         def free() -> bool:
-            return not self._is_there(new.job, record) or free_seat(record, new.host, loop.time()) is not None
+            if not self._is_there(new.job, record):
+                return True
+            return free_seat(record, new.host, loop.time(), new.taken) is not None
 
         while not await self._changes.until(free, min(deadline, loop.time() + SETTLE_SECONDS)):
             if loop.time() >= deadline:

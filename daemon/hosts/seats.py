@@ -8,7 +8,7 @@ have fresh connection ids and ops name the view under which they run (daemon/job
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import replace
 
 from ultima.daemon.base.errors import FailedPrecondition
@@ -27,14 +27,15 @@ def seated(registrations: Iterable[Registration], most: int) -> list[Host]:
     return [*hosts, *(seat(i, packet, common_wires(hosts)) for i in range(len(came), most))]
 
 
-def free_seat(record: Record, host: Host, now: float) -> int | None:
-    """The seat that a host gets which has none; None if all are taken. One life of a daemon follows another one."""
+def free_seat(record: Record, host: Host, now: float, taken: Set[int] = frozenset()) -> int | None:
+    """The seat that a host gets which has none, none of the `taken` ones; None if there is none. One life of a daemon
+    follows another one."""
     for known in record.hosts:
-        if not known.vacant and known.place == host.place:
+        if not known.vacant and known.place == host.place and known.index not in taken:
             return known.index
     for index, state in enumerate(record.states):
         slow = state is State.CONNECTING and now > record.taken_at.get(index, now) + TAKEN_SECONDS
-        if state is State.ABSENT or slow:
+        if index not in taken and (state is State.ABSENT or slow):
             return index
     return None
 
@@ -80,7 +81,9 @@ def take_seat(new: Registration, record: Record, now: float) -> Membership | Non
     index = next((host.index for host in record.hosts if host.incarnation == new.host.incarnation), None)
     if index is None:
         check_newcomer(new, record)
-        index = free_seat(record, new.host, now)
+        for known in [each for each in record.hosts if each.index in new.taken and each.place == new.host.place]:
+            vacate(record, known.index)
+        index = free_seat(record, new.host, now, new.taken)
         if index is None:
             return None
         packet, wires = record.hosts[index].packet_bytes, common_wires(record.hosts)
@@ -90,13 +93,28 @@ def take_seat(new: Registration, record: Record, now: float) -> Membership | Non
 
 
 def take_news(record: Record, told: Membership) -> None:
-    """Seats that a host of a job says are taken and are free here: its hosts may meet at several daemons, and this one
-    did not give them."""
+    """Seats that a host of a job says are taken, and of which this daemon does not know that their hosts are there: the
+    hosts of a job may meet at several daemons. A host has one seat: another one that it had here is free."""
     if record.elastic is None or told.elastic is None or record.generation != told.generation:
         return
     for index, (host, state) in enumerate(zip(told.hosts, told.states, strict=True)):
-        if index < len(record.hosts) and state is State.UP and record.states[index] is State.ABSENT:
+        if index < len(record.hosts) and state is State.UP and not host.vacant and _is_unsure(record, index, host):
+            for known in [each for each in record.hosts if each.index != index and each.place == host.place]:
+                vacate(record, known.index)
             record.hosts[index], record.states[index] = host, State.UP
+
+
+def _is_unsure(record: Record, index: int, host: Host) -> bool:
+    """Whether a seat that is said to be that host's has nobody here, or another host that has yet to come."""
+    state = record.states[index]
+    return state is State.ABSENT or (state is State.CONNECTING and record.hosts[index].place != host.place)
+
+
+def vacate(record: Record, index: int) -> None:
+    """A host that was given a seat does not have it."""
+    host = record.hosts[index]
+    record.hosts[index] = seat(index, host.packet_bytes, host.wires)
+    record.states[index] = State.ABSENT
 
 
 def _told(record: Record, hosts: Iterable[Host], states: Iterable[State], under_way: bool) -> Membership:

@@ -21,7 +21,7 @@ from ultima.daemon.base.ranges import OP_SEQ_MAX, STEP_OPS, UINT64_MAX
 from ultima.daemon.base.waiting import Changes
 from ultima.daemon.engine.epochs import EngineEpoch
 from ultima.daemon.engine.host_engine import HostEngine
-from ultima.daemon.hosts.host import Place, State
+from ultima.daemon.hosts.host import Host, Place, State
 from ultima.daemon.hosts.peers import Peers
 from ultima.daemon.jobs import epoch_words
 from ultima.daemon.jobs.decree import Seat
@@ -88,6 +88,11 @@ class Council:
     def epoch(self, job: Job) -> Epoch | None:
         """What holds in a job as far as this host knows."""
         return self._rooms[job].epoch if job in self._rooms else None
+
+    def is_in(self, job: Job, host: Host) -> bool:
+        """Whether this life of a host is in what holds."""
+        epoch = self.epoch(job)
+        return epoch is not None and Member(host.index, host.incarnation) in epoch.members
 
     def review(self, job: Job) -> None:
         """Something may have changed in a job: who is there, or how it stands."""

@@ -17,12 +17,13 @@ from ultima.daemon.base.errors import DeadlineExceeded, FailedPrecondition, Perm
 from ultima.daemon.base.waiting import Changes
 from ultima.daemon.engine.host_engine import HostEngine
 from ultima.daemon.hosts.coordinator import Coordinator
+from ultima.daemon.hosts.distance import exchange
 from ultima.daemon.hosts.host import Host, Membership, Place, State
 from ultima.daemon.hosts.peers import Peers
 from ultima.daemon.hosts.registration import Title, Voucher
 from ultima.daemon.jobs.council import Council
 from ultima.daemon.jobs.early_words import EarlyWords
-from ultima.daemon.jobs.job import Job
+from ultima.daemon.jobs.job import Job, JoinSpec
 from ultima.daemon.jobs.returning import Returning
 from ultima.daemon.jobs.state_desk import StateDesk
 from ultima.daemon.jobs.vanishing import Silence
@@ -32,6 +33,7 @@ from ultima.v1 import peer_pb2, types_pb2
 
 log = logging.getLogger("ultimad.fellows")
 
+FORMING_SECONDS = 2.0  # for a coordinator to say whom a job waits for
 SAME_SECRET = "give all ranks of a job the same ULTIMA_JOB_SECRET or ULTIMA_JOB_SECRET_FILE"
 
 
@@ -143,6 +145,8 @@ class Fellows:
             job = self.job(request.job, request.generation)
             return job if job is not None and job.links is not None else None
 
+        if any(request.to_incarnation in job.former for job in self._named(request.job)):
+            raise FailedPrecondition(f"job {request.job!r}: to_index = {request.to_index}: it gave up that seat")
         if not await self._changes.until(lambda: job_here() is not None, deadline):
             raise DeadlineExceeded(f"job {request.job!r} generation {request.generation}: has not begun here")
         job = job_here()
@@ -158,6 +162,10 @@ class Fellows:
                 f"job {job.name!r}: {caller.name} on node {caller.node!r} does not know its secret: {SAME_SECRET}"
             )
         job.links.check_node(caller)
+        if request.rival and job.gives_way(request.rival):
+            self._changes.notify()
+            raise FailedPrecondition(f"job {job.name!r}: {job.own.name} gives up its seat")
+        links = job.links
         seal = request.seal if request.HasField("seal") else None
         offered = tuple(request.connection_ids)
         if request.renew:
@@ -165,6 +173,8 @@ class Fellows:
             cids: tuple[int, ...] = ()
         else:
             cids = await job.links.called(caller, offered, request.offer, request.doubt, seal)
+        if job.links is not links:
+            raise Unavailable(f"job {job.name!r}: {links.own.name} gave up its seat meanwhile")
         return peer_pb2.ConnectResponse(
             connection_ids=cids,
             incarnation=job.incarnation,
@@ -172,6 +182,7 @@ class Fellows:
             oldest_op_seq=self._engine.job_place(job.number).floor,
             proof=job_secret.answer(job.secret, request.proof, *proved) if job.secret else None,
             seal=job.links.seal_offered(caller.index) if cids else None,
+            hosts=[] if request.doubt or request.renew else links.known(caller),
         )
 
     def membership_now(self, membership: Membership, job: str) -> Membership:
@@ -264,28 +275,51 @@ class Fellows:
         """A daemon can be watched. If it is a coordinator, it may have forgotten its jobs: it may have died even before
         the first watch stood, which nobody noticed then."""
         for job in list(self._jobs.values()):
-            hosts = job.hosts()
-            if not job.ready or job.membership is None or self._peers is None:
-                continue
-            if place in (job.meet() if job.elastic else (hosts[0][0].place,)):
-                request = peer_pb2.RestoreRequest(
-                    job=job.name,
-                    world_size=job.membership.world_size,
-                    generation=job.generation,
-                    bucket_bytes_max=job.membership.bucket_bytes_max,
-                    hosts=[host.to_proto(state) for host, state in hosts],
-                    next_op_seq=self._engine.next_op_seq(job.number),
-                    options=job.membership.options.to_proto(),
-                    lanes=job.membership.lanes,
-                    portions=job.membership.portions,
-                    uid=job.uid,
-                    least=job.elastic.least if job.elastic else 0,
-                    split_waits=bool(job.elastic and job.elastic.split_waits),
-                )
-                if job.secret:
-                    proved = (job.name, job.generation, self._node, place.node)
-                    request.proof.CopyFrom(job_secret.prove(job.secret, *proved))
-                self._peers.restore(place, request)
+            if job.ready and place in (job.meet() if job.elastic else (job.hosts()[0][0].place,)):
+                self._restore(job, place)
+
+    def tell_where_hosts_meet(self, job: Job) -> None:
+        """This host has come into a job whose hosts come and go: the daemons at which they meet are to know who has its
+        seat, those that did not give it, too. Of those that are away, `found` tells when they are back."""
+        for place in job.meet():
+            if self.stands(place):
+                self._restore(job, place)
+
+    def _restore(self, job: Job, place: Place) -> None:
+        if self._peers is None or job.membership is None:
+            return
+        request = peer_pb2.RestoreRequest(
+            job=job.name,
+            world_size=job.membership.world_size,
+            generation=job.generation,
+            bucket_bytes_max=job.membership.bucket_bytes_max,
+            hosts=[host.to_proto(state) for host, state in job.hosts()],
+            next_op_seq=self._engine.next_op_seq(job.number),
+            options=job.membership.options.to_proto(),
+            lanes=job.membership.lanes,
+            portions=job.membership.portions,
+            uid=job.uid,
+            least=job.elastic.least if job.elastic else 0,
+            split_waits=bool(job.elastic and job.elastic.split_waits),
+        )
+        if job.secret:
+            proved = (job.name, job.generation, self._node, place.node)
+            request.proof.CopyFrom(job_secret.prove(job.secret, *proved))
+        self._peers.restore(place, request)
+
+    async def forming(self, spec: JoinSpec, uid: int) -> peer_pb2.FormingResponse:
+        """What the coordinator of a rank's job says of who has come. Raises Refused."""
+        if spec.rendezvous is None:
+            world_size, ranks = self._coordinator.forming(spec.job)
+            return peer_pb2.FormingResponse(world_size=world_size, ranks=ranks)
+        assert self._peers is not None
+        return await self._peers.forming(spec.rendezvous, spec.job, FORMING_SECONDS, f"uid {uid}")
+
+    def patience(self, job: Job) -> float:
+        """For the farthest host of a job to ask for something once more, and to get it, in seconds."""
+        assert self._peers is not None and job.links is not None
+        trips = (self._peers.round_trip(link.host.place) for link in job.links.values() if link.up())
+        return max((exchange(trip) for trip in trips if trip.measured), default=0.0)
 
     def unwatched(self, place: Place) -> None:
         """A daemon watches this one no more. Of a job that is only coordinated here nobody else tells it is gone."""

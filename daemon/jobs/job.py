@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from ultima.daemon.base.errors import AlreadyExists, FailedPrecondition, PermissionDenied, Refused
@@ -176,6 +176,10 @@ class Job:
     """What the rank here says of the state that it gives or takes."""
     standing: Standing | None = None
     """What holds by the agreement on epochs; None if this host was told nothing."""
+    taken: set[int] = field(default_factory=set)
+    """Seats that this host was given, and another one has."""
+    former: set[int] = field(default_factory=set)
+    """Its incarnations in those."""
     waiting_for: str = ""
     """Whom it waits for while it forms, in words."""
     began: float = field(default_factory=time.monotonic)
@@ -184,6 +188,40 @@ class Job:
         """It has a membership, and is the engine's `number`."""
         self.number, self.memory_bytes, self.membership, self.own = number, memory_bytes, membership, own
         self.follows = membership.under_way and any(joiner.spec.follow for joiner in self.joining.values())
+
+    def take_seat(self, spec: JoinSpec, told: Membership) -> JoinSpec:
+        """What a rank asked for, with the seat that it has got where hosts come and go."""
+        own = next((host for host in told.hosts if host.incarnation == self.incarnation), None)
+        if told.elastic is None or own is None:
+            return spec
+        return self._at(spec, own.index)
+
+    @property
+    def unseated(self) -> bool:
+        """Another host has the seat that this one was given."""
+        return not self.ready and self.links is not None and self.links.seat_taken
+
+    def gives_way(self, rival: int) -> bool:
+        """Whether this host leaves its seat to another life that claims it. A life that has its paths to all hosts does
+        not; of two that have not, the smaller one goes on, so that one of them does."""
+        if self.elastic is None or self.links is None or self.ready or rival >= self.incarnation:
+            return False
+        self.links.seat_taken = True
+        return True
+
+    def give_up_seat(self, spec: JoinSpec) -> JoinSpec:
+        """The rank is to register again, as another life of this host."""
+        assert self.own is not None
+        self.taken.add(self.own.index)
+        self.former.add(self.incarnation)
+        self.unform()
+        self.incarnation = fresh_number()
+        return self._at(spec, 0)
+
+    def _at(self, spec: JoinSpec, rank: int) -> JoinSpec:
+        moved = replace(spec, rank=rank)
+        self.joining[rank] = replace(self.joining.pop(spec.rank), spec=moved)
+        return moved
 
     def unform(self) -> None:
         """Takes back that it has a membership: its links end, and the engine knows it no more."""
@@ -353,7 +391,7 @@ class Job:
     def news(self) -> peer_pb2.WatchResponse:
         """What the other hosts are told of this one."""
         assert self.own is not None
-        state = types_pb2.HOST_STATE_ABSENT if self.over else types_pb2.HOST_STATE_UP
+        state = types_pb2.HOST_STATE_ABSENT if self.over or self.unseated else types_pb2.HOST_STATE_UP
         return peer_pb2.WatchResponse(
             job=self.name,
             generation=self.generation,

@@ -36,6 +36,8 @@ class Link:
     """How its packets are sealed, while an answer that was lost may have to be given again."""
     offer: int = 0
     """Number of our last offer, if it is ours to offer; of the last one that we took in its present life, if not."""
+    instead: Host | None = None
+    """Another one that may have its place, and is called if it is not there."""
     why: str = "has not called yet"
     """Why the path is not up, for people."""
     leaving: bool = False

@@ -28,7 +28,7 @@ import logging
 import random
 from collections.abc import Awaitable, Callable
 
-from ultima.daemon.base.errors import FailedPrecondition, PermissionDenied, Refused, Unavailable
+from ultima.daemon.base.errors import AlreadyExists, FailedPrecondition, PermissionDenied, Refused, Unavailable
 from ultima.daemon.base.ranges import OP_SEQ_MAX, WINDOW, whole
 from ultima.daemon.base.waiting import spawn
 from ultima.daemon.engine.host_engine import HostEngine
@@ -36,6 +36,7 @@ from ultima.daemon.engine.seal import Seal, Sealing
 from ultima.daemon.engine.seal import taken as taken_seal
 from ultima.daemon.hosts.host import Host, Place, State
 from ultima.daemon.hosts.standing import Standing
+from ultima.daemon.jobs.claims import Claims
 from ultima.daemon.jobs.link import Link
 from ultima.daemon.jobs.renewal import Renewal
 from ultima.daemon.trust import job_secret
@@ -55,7 +56,7 @@ DEAD_SECONDS = 5.0  # ... or any, if they took so long: a machine that is gone r
 ConnectCall = Callable[[Place, peer_pb2.ConnectRequest, float], Awaitable[peer_pb2.ConnectResponse]]
 
 
-class Links:
+class Links(Claims):
     """All paths of one job."""
 
     def __init__(
@@ -72,12 +73,14 @@ class Links:
         secret: bytes = b"",
         sealing: Sealing | None = None,
         elastic: bool = False,
+        is_in: Callable[[Host], bool] = lambda host: False,
     ) -> None:
         """`number` is the engine's number of the job; `others` are its other hosts by index; `secret` is the job's.
 
         `sealing`: packets are sealed, on all paths. `elastic`: the place of a host that is gone may be another one's.
+        `is_in`: whether that life of a host is in the ops of the job, as its hosts have agreed.
         """
-        self._elastic = elastic
+        self._elastic, self._is_in = elastic, is_in
         self._engine, self._call, self._job, self._number = engine, call, job, number
         self._generation, self.own = generation, own
         self._on_change, self._secret, self._sealing = on_change, secret, sealing
@@ -150,7 +153,9 @@ class Links:
         link = self._link_of(caller)
         self._check_quarantine(link)
         known = link.host.incarnation
-        if link.up() and caller.incarnation != known and await self._stands_by(link, link.offer):
+        if link.up() and self._elastic and caller.incarnation != known and caller.place != link.host.place:
+            await self._check_seat(link, caller)
+        elif link.up() and caller.incarnation != known and await self._stands_by(link, link.offer):
             raise FailedPrecondition(
                 f"job {self._job!r}: caller.incarnation = {caller.incarnation}: {link.host.name} is alive as {known}"
             )
@@ -237,8 +242,9 @@ class Links:
     def check_node(self, caller: Host) -> None:
         """Raises PermissionDenied if another node calls than the one that has the host's place."""
         link = self._links.get(caller.index)
-        taken = link is not None and not (self._elastic and not link.up())
-        if link is not None and taken and link.host.node != caller.node:
+        # Where hosts come and go another life may have been given the same place: whose it is, `called` finds out.
+        free = self._elastic and link is not None and (not link.up() or link.host.incarnation != caller.incarnation)
+        if link is not None and not free and link.host.node != caller.node:
             raise PermissionDenied(
                 f"job {self._job!r}: caller.index = {caller.index}: is the place of node {link.host.node!r}, the call "
                 f"comes from node {caller.node!r}"
@@ -356,6 +362,9 @@ class Links:
         if link.doubter is None or link.doubter.done():
             link.doubter = spawn(ask(), f"doubt-{self._job}")
 
+    async def _claim(self, link: Link, rival: int) -> peer_pb2.ConnectResponse:
+        return await self._request(link, (), link.host.incarnation, link.offer, doubt=True, rival=rival)
+
     async def stands_by(self, link: Link) -> None:
         """Returns when the life of a host that there is a path to says that it goes on. Raises Refused."""
         await self._request(link, (), link.host.incarnation, link.offer, doubt=True)
@@ -379,20 +388,24 @@ class Links:
                 await (self._offer(link) if self._offers(link) else self._ask(link))
                 if link.up():
                     return
+            except AlreadyExists as error:
+                link.why, self.seat_taken = str(error), self._elastic
+                self._on_change()
+                return
             except FailedPrecondition as error:
                 # It lives another life than we know of: it knows better, and calls us.
                 link.why = str(error)
                 log.debug("connect refused job=%s host=%d reason=%s", self._job, link.host.index, error)
-                return
+                if not (self._elastic and give_up and self._not_there(link, error)):
+                    return
+                unanswered, began = 0, clock()
             except Refused as error:
                 link.why = str(error)
                 unanswered += isinstance(error, Unavailable) or link.state is State.ABSENT
                 if give_up and unanswered and (unanswered >= DEAD_AFTER or clock() - began >= DEAD_SECONDS):
-                    if link.state is State.CONNECTING:
-                        log.warning("host not found job=%s host=%d reason=%s", self._job, link.host.index, error)
-                        link.state = State.ABSENT
-                        self._on_change()
-                    return
+                    if not self._not_there(link, error):
+                        return
+                    unanswered, began = 0, clock()
             await asyncio.sleep(delay * random.uniform(0.5, 1.0))
             delay = min(2 * delay, 1.0)
 
@@ -436,6 +449,7 @@ class Links:
         doubt: bool = False,
         seal: Seal | None = None,
         renew: bool = False,
+        rival: int = 0,
     ) -> peer_pb2.ConnectResponse:
         request = peer_pb2.ConnectRequest(
             job=self._job,
@@ -448,6 +462,7 @@ class Links:
             doubt=doubt,
             seal=None if seal is None else seal.to_proto(),
             renew=renew,
+            rival=rival,
         )
         proved = (self._job, self._generation, self.own.node, link.host.node)
         if self._secret:
@@ -455,6 +470,8 @@ class Links:
         response = await self._call(link.host.place, request, DOUBT_SECONDS if doubt else CALL_SECONDS)
         if self._secret and not job_secret.answers(self._secret, response.proof, request.proof, *proved):
             raise PermissionDenied(f"job {self._job!r}: {link.host.name} does not know its secret")
+        if not doubt:
+            self.meet(response.hosts)
         self._standing.hear(link.host.index, whole("next_op_seq", response.next_op_seq, 0, OP_SEQ_MAX))
         link.oldest_op_seq = whole("oldest_op_seq", response.oldest_op_seq, 0, OP_SEQ_MAX)
         return response

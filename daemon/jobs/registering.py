@@ -23,6 +23,7 @@ def registration(job: Job, spec: JoinSpec, host: Host, left: int) -> Registratio
         secret=spec.secret,
         next_op_seq=spec.next_op_seq or 0,
         elastic=spec.elastic,
+        taken=frozenset(job.taken),
     )
 
 
@@ -39,4 +40,5 @@ def request(job: Job, spec: JoinSpec, host: Host, left: int) -> peer_pb2.Registe
         next_op_seq=spec.next_op_seq or 0,
         least=spec.elastic.least if spec.elastic else 0,
         split_waits=bool(spec.elastic and spec.elastic.split_waits),
+        taken=sorted(job.taken),
     )

@@ -24,7 +24,6 @@ from ultima.daemon.base.waiting import Changes, numbers, spawn
 from ultima.daemon.engine.host_engine import HostEngine
 from ultima.daemon.engine.seal import Sealing
 from ultima.daemon.hosts.coordinator import Coordinator
-from ultima.daemon.hosts.distance import exchange
 from ultima.daemon.hosts.host import Host, Membership, Place, State
 from ultima.daemon.hosts.meeting import ALONE, ALONE_ADDRESS
 from ultima.daemon.hosts.peers import Peers
@@ -42,13 +41,13 @@ from ultima.daemon.observe.recorder import Recorder
 from ultima.daemon.trainers.attach import Trainer
 from ultima.daemon.trainers.budget import Budget, check_share
 from ultima.daemon.trainers.users import check_join
-from ultima.v1 import admin_pb2, peer_pb2
+from ultima.v1 import admin_pb2
 
 log = logging.getLogger("ultimad.jobs")
 
 LEFT_MAX = 256  # names whose last life is remembered
 LINGER_SECONDS = 2.0  # for which other hosts, where none is far, can still ask for what a host's last op sent them
-FORMING_SECONDS = 2.0  # for a coordinator to say whom a job waits for
+SEAT_SECONDS = 0.05  # before another seat is asked for, where another host has the one that was given
 MOURN_SECONDS = 0.25  # the same of a host whose last trainer died, for which ops that are under way wait meanwhile
 
 
@@ -155,14 +154,20 @@ class JobTable:
     async def _join(self, trainer: Trainer, spec: JoinSpec, deadline: float) -> Joined:
         job = await self._admit(trainer, spec, deadline)
         here = Place(self._config.address, self._grpc_port)
-        work = herald(job, spec, trainer, here, lambda spec: self._forming(spec, job.uid))
+        work = herald(job, spec, trainer, here, lambda spec: self.fellows.forming(spec, job.uid))
         heralding = spawn(work, f"herald-{job.name}")
         try:
-            if job.membership is None:
-                told = await self._register(job, spec, deadline)
-                spec = self._seated(job, spec, told)
-                self._form(job, told, spec.rank)
-            await self._connected(job, deadline)
+            while True:
+                if job.membership is None:
+                    told = await self._register(job, spec, deadline)
+                    spec = job.take_seat(spec, told)
+                    self._form(job, told, spec.rank)
+                await self._connected(job, deadline)
+                if not job.unseated:
+                    break
+                spec = self._give_up_seat(job, spec)
+                await asyncio.sleep(SEAT_SECONDS)
+            self.fellows.tell_where_hosts_meet(job)
             await self.fellows.laid(job)
             await self.fellows.council.admitted(job, deadline)
             session, next_op_seq = self._add_session(job, trainer, spec.rank)
@@ -191,17 +196,6 @@ class JobTable:
             del job.joining[spec.rank]
             self._dissolve_if_empty(job)
             self._changes.notify()
-
-    @staticmethod
-    def _seated(job: Job, spec: JoinSpec, told: Membership) -> JoinSpec:
-        """What a rank asked for, with the seat that it has got where hosts come and go."""
-        own = next((host for host in told.hosts if host.incarnation == job.incarnation), None)
-        if told.elastic is None or own is None:
-            return spec
-        joiner = job.joining.pop(spec.rank)
-        seated = replace(spec, rank=own.index)
-        job.joining[own.index] = replace(joiner, spec=seated)
-        return seated
 
     async def drain(self, trainer_ticket: str, session: int, deadline: float) -> None:
         """Before a rank leaves a job whose hosts come and go: until the others have agreed on a view without it."""
@@ -238,14 +232,6 @@ class JobTable:
             raise DeadlineExceeded(
                 f"job {job.name!r}: its last run is not over: ranks {numbers(job.sessions)} have not left it"
             )
-
-    async def _forming(self, spec: JoinSpec, uid: int) -> peer_pb2.FormingResponse:
-        """What the coordinator of a rank's job says of who has come. Raises Refused."""
-        if spec.rendezvous is None:
-            world_size, ranks = self._coordinator.forming(spec.job)
-            return peer_pb2.FormingResponse(world_size=world_size, ranks=ranks)
-        assert self._peers is not None
-        return await self._peers.forming(spec.rendezvous, spec.job, FORMING_SECONDS, f"uid {uid}")
 
     async def _register(self, job: Job, spec: JoinSpec, deadline: float) -> Membership:
         host = Host(
@@ -330,6 +316,7 @@ class JobTable:
             job.secret,
             Sealing(self._engine.suite(cipher), job.name, job.generation, seconds=fresh) if self._node else None,
             elastic=membership.elastic is not None,
+            is_in=lambda host: self.fellows.council.is_in(job, host),
         )
         log.info(
             "job begins job=%s uid=%d generation=%d host=%d hosts=%d ranks=%s under_way=%s",
@@ -345,7 +332,10 @@ class JobTable:
                 self.fellows.returning.expected(job, job.links[index], self._config.limits.drain_window_seconds)
 
     async def _connected(self, job: Job, deadline: float) -> None:
-        in_time = await self._changes.until(lambda: job.ready or job.over or job.failed is not None, deadline)
+        def settled() -> bool:
+            return job.ready or job.over or job.unseated or job.failed is not None
+
+        in_time = await self._changes.until(settled, deadline)
         job.check_failed()
         if not in_time:
             assert job.links is not None
@@ -386,17 +376,11 @@ class JobTable:
             self._announce(job)
         elif job.ready and not self._closing:
             self._announce(job)
-            seconds = max(LINGER_SECONDS, self._patience(job)) if in_good_order else MOURN_SECONDS
+            seconds = max(LINGER_SECONDS, self.fellows.patience(job)) if in_good_order else MOURN_SECONDS
             self._spawn(self._linger(job, seconds), f"linger {job.name}")
         else:
             self._dissolve(job)
         self._changes.notify()
-
-    def _patience(self, job: Job) -> float:
-        """For the farthest host of a job to ask for something once more, and to get it."""
-        assert self._peers is not None and job.links is not None
-        trips = (self._peers.round_trip(link.host.place) for link in job.links.values() if link.up())
-        return max((exchange(trip) for trip in trips if trip.measured), default=0.0)
 
     async def _linger(self, job: Job, seconds: float) -> None:
         """Keeps the job in the engine while others may miss packets of its last op; they would count them as lost."""
@@ -424,9 +408,7 @@ class JobTable:
                 self.recorder.job_ends(self.record(job), job.uid)
             finally:
                 self.recorder.life_ends(job.record)
-                self._engine.job_remove(job.number)
-                self.settle()
-                self._budget.give_back_engine(job.uid, job.account, job.memory_bytes)
+                self._leave_engine(job)
             if job.left:
                 self._left[job.title] = job.membership.generation
                 self._left.move_to_end(job.title)
@@ -436,6 +418,22 @@ class JobTable:
             self.fellows.watch()
             log.info("job ends job=%s generation=%d", job.name, job.generation)
         self._changes.notify()
+
+    def _leave_engine(self, job: Job) -> None:
+        self._engine.job_remove(job.number)
+        self.settle()
+        self._budget.give_back_engine(job.uid, job.account, job.memory_bytes)
+
+    def _give_up_seat(self, job: Job, spec: JoinSpec) -> JoinSpec:
+        """Another host has the seat that this one was given. What the rank asks for then, which registers again."""
+        assert job.own is not None
+        log.warning("seat taken job=%s host=%d: another host has it", job.name, job.own.index)
+        self._announce(job)
+        self.settle()
+        del self._by_number[job.number]
+        self.recorder.life_void(job.record)
+        self._leave_engine(job)
+        return job.give_up_seat(spec)
 
     def close(self) -> None:
         """Takes nobody in any more, and ends all jobs."""
@@ -486,15 +484,15 @@ class JobTable:
             lost = [f"{link.host.name}: {link.why}" for link in job.links.values() if link.state is State.ABSENT]
             if lost and not job.membership.under_way and not job.elastic:
                 job.failed = Unavailable(f"job {job.name!r}: cannot begin: {'; '.join(lost)}")
-            elif job.links.settled():
+            elif job.links.settled() and not job.unseated:
                 job.ready = True
         self.fellows.review(job)
         self._changes.notify()
 
     def _announce(self, job: Job) -> None:
         """Tells the other hosts, and the coordinator here, how this host is."""
-        if job.own is None or job.membership is None or not (job.ready or job.over):
+        if job.own is None or job.membership is None or not (job.ready or job.over or job.unseated):
             return
-        state = State.ABSENT if job.over else State.UP
+        state = State.ABSENT if job.over or job.unseated else State.UP
         self._coordinator.host_is(job.own.place, job.name, job.generation, job.own.index, job.incarnation, state)
         self._watchers.tell(job)

@@ -51,6 +51,12 @@ class Recorder:
         ranks = f"{counted(life.world_size, 'rank')} on {counted(len(life.addresses), 'host')}"
         self.events.note("job_begins", f"job {life.job} of uid {life.uid} begins with {ranks}", life.job)
 
+    def life_void(self, record: JobRecord) -> None:
+        """What a job was told here does not hold: it is to begin again, and nothing has happened yet."""
+        if record.life is not None:
+            self._lives.pop(record.life.number, None)
+        record.states.clear()
+
     def life_ends(self, record: JobRecord) -> None:
         """A job is over here. It is remembered as those of `ended` are."""
         life = record.life

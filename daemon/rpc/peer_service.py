@@ -97,6 +97,7 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
             next_op_seq=whole("next_op_seq", request.next_op_seq, 0, OP_SEQ_MAX),
             elastic=membership.elastic(request.least, request.split_waits, request.world_size, options),
             only_known=request.only_known,
+            taken=membership.seats("taken", request.taken),
         )
         deadline = inner_deadline(context, self._limits.join_seconds)
         secret = await self._jobs.fellows.check_secret(request, host, deadline)

@@ -10,6 +10,9 @@ import pytest
 
 from tests.e2e.elastic import enter, enter_all, whole_soon
 from tests.e2e.hosts import Hosts, everywhere, new_job_name
+from ultima import ElasticJob
+
+ROUNDS = 5
 
 
 @pytest.mark.check
@@ -85,6 +88,33 @@ def test_meet__any_of_several_daemons_may_be_down(daemons: Callable[[int], Hosts
         jobs[3] = enter(hosts[3], second, name, most=4, meets=meets)
         whole_soon(jobs)
         assert sorted(job.rank for job in jobs.values()) == [0, 1, 2, 3], "the first was told"
+    finally:
+        for job in jobs.values():
+            job.close()
+
+
+@pytest.mark.check
+def test_meet__newcomers_that_come_to_two_daemons_at_once_get_a_seat_each(daemons: Callable[[int], Hosts]) -> None:
+    """Again and again. Each of the two reaches another daemon first, as where a network is cut in parts."""
+    first, second, *found = daemons(6)
+    hosts, name = dict(enumerate(found)), new_job_name()
+    meets = [first.rendezvous, second.rendezvous]
+    jobs = enter_all({0: hosts[0], 1: hosts[1]}, first, name, most=4, meets=meets)
+    try:
+        whole_soon(jobs)
+        for _ in range(ROUNDS):
+
+            def come(number: int) -> ElasticJob:
+                return enter(hosts[number], first, name, most=4, meets=meets if number == 2 else meets[::-1])
+
+            came = everywhere([2, 3], lambda _, number: come(number))
+            jobs |= {number: job for number, job in zip((2, 3), came, strict=True) if isinstance(job, ElasticJob)}
+            assert sorted(jobs) == [0, 1, 2, 3], came
+            assert sorted(job.rank for job in jobs.values()) == [0, 1, 2, 3], {n: j.rank for n, j in jobs.items()}
+            whole_soon(jobs)
+            for number in (2, 3):
+                jobs.pop(number).leave()
+            whole_soon(jobs)
     finally:
         for job in jobs.values():
             job.close()

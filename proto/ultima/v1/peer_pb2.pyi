@@ -159,6 +159,7 @@ class RegisterRequest(google.protobuf.message.Message):
     LEAST_FIELD_NUMBER: builtins.int
     SPLIT_WAITS_FIELD_NUMBER: builtins.int
     ONLY_KNOWN_FIELD_NUMBER: builtins.int
+    TAKEN_FIELD_NUMBER: builtins.int
     job: builtins.str
     world_size: builtins.int
     bucket_bytes_max: builtins.int
@@ -192,6 +193,10 @@ class RegisterRequest(google.protobuf.message.Message):
     def proof(self) -> ultima.v1.types_pb2.JobProof:
         """Of a job that has a secret; the generation in it is 0."""
 
+    @property
+    def taken(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """With `least`: seats that hosts of the job told the caller to be another host's. It gets none of them."""
+
     def __init__(
         self,
         *,
@@ -207,10 +212,11 @@ class RegisterRequest(google.protobuf.message.Message):
         least: builtins.int = ...,
         split_waits: builtins.bool = ...,
         only_known: builtins.bool = ...,
+        taken: collections.abc.Iterable[builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["host", b"host", "options", b"options", "proof", b"proof"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["bucket_bytes_max", b"bucket_bytes_max", "host", b"host", "job", b"job", "least", b"least", "left_generation", b"left_generation", "next_op_seq", b"next_op_seq", "only_known", b"only_known", "options", b"options", "proof", b"proof", "split_waits", b"split_waits", "uid", b"uid", "world_size", b"world_size"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["bucket_bytes_max", b"bucket_bytes_max", "host", b"host", "job", b"job", "least", b"least", "left_generation", b"left_generation", "next_op_seq", b"next_op_seq", "only_known", b"only_known", "options", b"options", "proof", b"proof", "split_waits", b"split_waits", "taken", b"taken", "uid", b"uid", "world_size", b"world_size"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___RegisterRequest: typing_extensions.TypeAlias = RegisterRequest
@@ -368,6 +374,7 @@ class ConnectRequest(google.protobuf.message.Message):
     SEAL_FIELD_NUMBER: builtins.int
     PROOF_FIELD_NUMBER: builtins.int
     RENEW_FIELD_NUMBER: builtins.int
+    RIVAL_FIELD_NUMBER: builtins.int
     job: builtins.str
     generation: builtins.int
     to_index: builtins.int
@@ -385,6 +392,11 @@ class ConnectRequest(google.protobuf.message.Message):
     renew: builtins.bool
     """Offers nothing: `seal` is a fresh secret for the path that stands, in the lanes whose ids `connection_ids` names.
     Idempotent. FAILED_PRECONDITION: there is no such path, or it has not begun with the fresh secret before.
+    """
+    rival: builtins.int
+    """With `doubt`, in a job whose hosts come and go: another host that is alive claims the seat of the called one. This
+    is its incarnation. FAILED_PRECONDITION: the called host gives way, as it is not connected to all hosts yet, and has
+    the larger incarnation of the two.
     """
     @property
     def caller(self) -> ultima.v1.types_pb2.Host:
@@ -418,10 +430,11 @@ class ConnectRequest(google.protobuf.message.Message):
         seal: ultima.v1.types_pb2.SealOffer | None = ...,
         proof: ultima.v1.types_pb2.JobProof | None = ...,
         renew: builtins.bool = ...,
+        rival: builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["caller", b"caller", "proof", b"proof", "seal", b"seal"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["caller", b"caller", "connection_ids", b"connection_ids", "doubt", b"doubt", "generation", b"generation", "job", b"job", "offer", b"offer", "proof", b"proof", "renew", b"renew", "seal", b"seal", "to_incarnation", b"to_incarnation", "to_index", b"to_index"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["caller", b"caller", "connection_ids", b"connection_ids", "doubt", b"doubt", "generation", b"generation", "job", b"job", "offer", b"offer", "proof", b"proof", "renew", b"renew", "rival", b"rival", "seal", b"seal", "to_incarnation", b"to_incarnation", "to_index", b"to_index"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___ConnectRequest: typing_extensions.TypeAlias = ConnectRequest
@@ -436,6 +449,7 @@ class ConnectResponse(google.protobuf.message.Message):
     SEAL_FIELD_NUMBER: builtins.int
     PROOF_FIELD_NUMBER: builtins.int
     OLDEST_OP_SEQ_FIELD_NUMBER: builtins.int
+    HOSTS_FIELD_NUMBER: builtins.int
     incarnation: builtins.int
     next_op_seq: builtins.int
     """Where the job stands on the called host: the number of the next op."""
@@ -455,6 +469,12 @@ class ConnectResponse(google.protobuf.message.Message):
 
     @property
     def proof(self) -> ultima.v1.types_pb2.JobProof: ...
+    @property
+    def hosts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[ultima.v1.types_pb2.Host]:
+        """Of a job whose hosts come and go: the other hosts that the called one has a path to, or calls. The daemon that gave
+        the caller its seat need not know of those who got theirs from another one.
+        """
+
     def __init__(
         self,
         *,
@@ -464,10 +484,11 @@ class ConnectResponse(google.protobuf.message.Message):
         seal: ultima.v1.types_pb2.SealOffer | None = ...,
         proof: ultima.v1.types_pb2.JobProof | None = ...,
         oldest_op_seq: builtins.int = ...,
+        hosts: collections.abc.Iterable[ultima.v1.types_pb2.Host] | None = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["proof", b"proof", "seal", b"seal"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["connection_ids", b"connection_ids", "incarnation", b"incarnation", "next_op_seq", b"next_op_seq", "oldest_op_seq", b"oldest_op_seq", "proof", b"proof", "seal", b"seal"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["connection_ids", b"connection_ids", "hosts", b"hosts", "incarnation", b"incarnation", "next_op_seq", b"next_op_seq", "oldest_op_seq", b"oldest_op_seq", "proof", b"proof", "seal", b"seal"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___ConnectResponse: typing_extensions.TypeAlias = ConnectResponse

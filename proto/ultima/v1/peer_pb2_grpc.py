@@ -147,6 +147,7 @@ class PeerServiceServicer(object):
         makes the offers, so that offers cannot cross, and the other one asks for an offer. A newer offer replaces the
         connection. An offer older than the last one taken is refused. The same offer again changes nothing.
         FAILED_PRECONDITION: the call is for another host or for another life of this host, or the offer is void.
+        ALREADY_EXISTS, in a job whose hosts come and go: the seat is that of another host, which is alive.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

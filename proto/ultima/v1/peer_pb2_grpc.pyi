@@ -51,6 +51,7 @@ class PeerServiceStub:
     makes the offers, so that offers cannot cross, and the other one asks for an offer. A newer offer replaces the
     connection. An offer older than the last one taken is refused. The same offer again changes nothing.
     FAILED_PRECONDITION: the call is for another host or for another life of this host, or the offer is void.
+    ALREADY_EXISTS, in a job whose hosts come and go: the seat is that of another host, which is alive.
     """
     Watch: grpc.UnaryStreamMultiCallable[ultima.v1.peer_pb2.WatchRequest, ultima.v1.peer_pb2.WatchResponse]
     """Tells, for as long as both daemons live, what becomes of the called host in the jobs that both share. The end of
@@ -140,6 +141,7 @@ class PeerServiceAsyncStub(PeerServiceStub):
     makes the offers, so that offers cannot cross, and the other one asks for an offer. A newer offer replaces the
     connection. An offer older than the last one taken is refused. The same offer again changes nothing.
     FAILED_PRECONDITION: the call is for another host or for another life of this host, or the offer is void.
+    ALREADY_EXISTS, in a job whose hosts come and go: the seat is that of another host, which is alive.
     """
     Watch: grpc.aio.UnaryStreamMultiCallable[ultima.v1.peer_pb2.WatchRequest, ultima.v1.peer_pb2.WatchResponse]  # type: ignore[assignment]
     """Tells, for as long as both daemons live, what becomes of the called host in the jobs that both share. The end of
@@ -244,6 +246,7 @@ class PeerServiceServicer(metaclass=abc.ABCMeta):
         makes the offers, so that offers cannot cross, and the other one asks for an offer. A newer offer replaces the
         connection. An offer older than the last one taken is refused. The same offer again changes nothing.
         FAILED_PRECONDITION: the call is for another host or for another life of this host, or the offer is void.
+        ALREADY_EXISTS, in a job whose hosts come and go: the seat is that of another host, which is alive.
         """
 
     @abc.abstractmethod

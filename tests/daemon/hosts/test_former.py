@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.daemon.hosts.test_coordinator import registration, soon
-from ultima.daemon.base.errors import PermissionDenied
+from ultima.daemon.base.errors import DeadlineExceeded, PermissionDenied
 from ultima.daemon.hosts.coordinator import Coordinator
 from ultima.daemon.hosts.former import NAME, Former
 from ultima.daemon.hosts.host import Elastic, Membership, State
@@ -105,3 +105,37 @@ async def test_restore__tells_a_daemon_that_knows_the_job_of_seats_that_others_g
     here.restore("job", replace(news, hosts=hosts), "10.0.0.1")
     assert [host.place for host in record.hosts] == [news.hosts[0].place, news.hosts[1].place, third.place]
     assert record.states == [State.UP] * 3
+
+
+async def test_restore__a_seat_given_here_to_one_host_and_elsewhere_to_another_is_that_ones_who_has_come() -> None:
+    """The host that was given it here registers again, and gets another one; nobody has two."""
+    here = coordinator(None, 0.0)
+    here.restore("job", told(State.UP, State.UP, State.ABSENT), "10.0.0.1")
+    record, new = here.record("job"), registration(0, 3, host=5, elastic=RULES)
+    assert record is not None
+    got = await here.register(new, soon())
+    assert (got.hosts[2].incarnation, record.states[2]) == (1005, State.CONNECTING)
+    same, other = (replace(registration(0, 3, host=at, life=7).host, index=2, ranks=(2,)) for at in (5, 8))
+    for host, kept in ((same, 1005), (other, 7008)):
+        here.restore("job", replace(told(State.UP, State.UP, State.UP), hosts=(*record.hosts[:2], host)), "10.0.0.1")
+        assert record.hosts[2].incarnation == kept
+    assert record.states[2] is State.UP
+    record.states[1] = State.ABSENT
+    again = await here.register(replace(new, host=replace(new.host, incarnation=9), taken=frozenset((2,))), soon())
+    assert [host.incarnation for host in again.hosts] == [record.hosts[0].incarnation, 9, 7008]
+    moved = replace(again.hosts[1], index=2, ranks=(2,))
+    record.states[2] = State.ABSENT
+    here.restore("job", replace(told(State.UP, State.ABSENT, State.UP), hosts=(*again.hosts[:2], moved)), "10.0.0.1")
+    assert record.hosts[1].vacant and record.hosts[2] == moved and record.states[1:] == [State.ABSENT, State.UP]
+
+
+async def test_register__a_host_that_is_told_that_its_seat_is_anothers_gets_none_of_those() -> None:
+    here = coordinator(None, 0.0)
+    here.restore("job", told(State.UP, State.UP, State.ABSENT), "10.0.0.1")
+    new = registration(0, 3, host=5, elastic=RULES)
+    await here.register(new, soon())
+    record = here.record("job")
+    assert record is not None and record.hosts[2].incarnation == 1005
+    with pytest.raises(DeadlineExceeded, match="waits as a spare"):
+        await here.register(replace(new, host=replace(new.host, incarnation=9), taken=frozenset((2,))), soon(0.05))
+    assert record.hosts[2].vacant and record.states[2] is State.ABSENT, "somebody else may have it"

@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Newcomers of a job whose hosts come and go, to whom two daemons that do not know of each other's give seats."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from tests.daemon.helpers import House, Trainer, eventually, rendezvous, wired
+from tests.daemon.trust.papers import Authority
+from tests.daemon.trust.secure import secure
+from ultima.daemon.base.errors import AlreadyExists, DeadlineExceeded, FailedPrecondition, InvalidArgument, Unavailable
+from ultima.daemon.hosts import membership, seating
+from ultima.daemon.hosts.host import Host, State
+from ultima.daemon.jobs.claims import Claims
+from ultima.daemon.jobs.job import Job
+from ultima.daemon.jobs.link import Link
+from ultima.daemon.process.server import Daemon
+from ultima.v1 import peer_pb2, types_pb2
+
+SEATS = 4
+
+
+@pytest.fixture(scope="module")
+def authority() -> Authority:
+    return Authority()
+
+
+async def enter(house: House, daemon: Daemon, *meets: Daemon) -> Trainer:
+    """A rank on a host; it returns when the host is in."""
+    trainer = await house.trainer(daemon)
+    await trainer.join(0, SEATS, rendezvous=",".join(map(rendezvous, meets)), least=2)
+    return trainer
+
+
+def job(daemon: Daemon) -> Job:
+    (found,) = daemon.jobs.all()
+    return found
+
+
+async def begun(house: House, monkeypatch: pytest.MonkeyPatch, daemons: list[Daemon]) -> list[Daemon]:
+    """A job of two hosts, which both of the daemons know at which it meets; the four hosts."""
+    monkeypatch.setattr(seating, "SETTLE_SECONDS", 0.1)
+    first, second, *hosts = daemons
+    await asyncio.gather(*(enter(house, host, first, second) for host in hosts[:2]))
+    await eventually(lambda: second._coordinator.record("job") is not None, "the second is told of the job")
+    return hosts
+
+
+def seats(hosts: list[Daemon]) -> list[int]:
+    found = [job(host).own for host in hosts]
+    return [own.index for own in found if own is not None]
+
+
+async def whole(hosts: list[Daemon]) -> None:
+    """All are in the view that holds, and there is a path between each two."""
+    places = dict(zip(seats(hosts), hosts, strict=True))
+    ordered = [places[seat] for seat in range(SEATS)]
+    await eventually(lambda: wired(ordered), "paths between all")
+
+    def all_in() -> bool:
+        views = [host.jobs.fellows.council.view(job(host)) for host in hosts]
+        return all(view is not None and view.ranks == (0, 1, 2, 3) for view in views)
+
+    await eventually(all_in, "one view with all")
+
+
+@pytest.mark.check
+async def test_a_seat_that_another_daemon_gave__is_given_once(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second daemon hears nothing of the third host, and gives its seat to the fourth, which is told so by the
+    hosts that are in. It is they who tell it of the third one, too."""
+    hosts = await begun(house, monkeypatch, [await house.daemon() for _ in range(6)])
+    first, second = house.daemons[:2]
+    monkeypatch.setattr(second._coordinator, "restore", lambda *told: None)
+    await enter(house, hosts[2], first)
+    assert seats(hosts[:3]) in ([0, 1, 2], [1, 0, 2])
+    record = second._coordinator.record("job")
+    assert record is not None and record.states[2] is State.ABSENT, "it would give that seat again"
+    await enter(house, hosts[3], second)
+    assert seats(hosts[2:]) == [2, 3] and job(hosts[3]).taken == {2} and not job(hosts[2]).taken
+    await whole(hosts)
+    assert record.hosts[2].vacant and record.hosts[3].incarnation == job(hosts[3]).incarnation
+
+
+@pytest.mark.check
+async def test_a_daemon_that_did_not_give_a_seat__is_told_who_has_it(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hosts = await begun(house, monkeypatch, [await house.daemon() for _ in range(6)])
+    first, second = house.daemons[:2]
+    await enter(house, hosts[2], first, second)
+    record = second._coordinator.record("job")
+    assert record is not None
+    await eventually(lambda: record.states[2] is State.UP, "the second knows of the seat")
+    await enter(house, hosts[3], second)
+    assert seats(hosts[2:]) == [2, 3] and not job(hosts[3]).taken
+    await whole(hosts)
+
+
+@pytest.mark.check
+@pytest.mark.parametrize("certificates", [False, True])
+async def test_two_newcomers_with_one_seat__one_of_them_gives_way(
+    house: House, monkeypatch: pytest.MonkeyPatch, authority: Authority, certificates: bool
+) -> None:
+    """Each of the two is connected to one of the hosts that are in, before it calls the other one."""
+    made = [await (secure(house, authority, f"n{i}") if certificates else house.daemon()) for i in range(6)]
+    hosts = await begun(house, monkeypatch, made)
+
+    crossed = asyncio.Event()
+
+    def has(host: Daemon, newcomer: Daemon) -> bool:
+        links = job(host).links
+        return links is not None and links[2].up() and links[2].host.grpc_port == newcomer.grpc_port
+
+    def hold(host: Daemon, late: Daemon) -> None:
+        """On a host the calls of one newcomer have to wait until each has a path to one host."""
+        plain = host.jobs.fellows.connect
+
+        async def connect(request: peer_pb2.ConnectRequest, caller: Host, deadline: float) -> peer_pb2.ConnectResponse:
+            while caller.grpc_port == late.grpc_port and not crossed.is_set():
+                if has(hosts[0], hosts[2]) and has(hosts[1], hosts[3]):
+                    crossed.set()
+                await asyncio.sleep(0.005)
+            return await plain(request, caller, deadline)
+
+        monkeypatch.setattr(host.jobs.fellows, "connect", connect)
+
+    hold(hosts[0], hosts[3])
+    hold(hosts[1], hosts[2])
+    await asyncio.gather(enter(house, hosts[2], made[0]), enter(house, hosts[3], made[1]))
+    assert crossed.is_set()
+    assert sorted(seats(hosts[2:])) == [2, 3]
+    (loser,) = [host for host in hosts[2:] if job(host).taken]
+    (winner,) = [host for host in hosts[2:] if host is not loser]
+    assert job(loser).taken == {2} and seats([winner, loser]) == [2, 3]
+    assert min(job(loser).former) > job(winner).incarnation, "the smaller life goes on"
+    await whole(hosts)
+
+
+class Place(Claims):
+    """The paths of host 0 to hosts 1 and 2, of which host 1 is connected as life 50."""
+
+    def __init__(self, answer: Exception | None, is_in: set[int]) -> None:
+        self.own, self._job, self._elastic = host(0, 40), "j", True
+        self._links = {1: Link(host(1, 50), State.UP), 2: Link(host(2, 0), State.ABSENT)}
+        self._is_in = lambda each: each.incarnation in is_in
+        self._on_change = lambda: None
+        self.answer, self.asked, self.called = answer, list[int](), list[int]()
+
+    def call(self, link: Link, give_up: bool, after: float = 0.0) -> None:
+        self.called.append(link.host.incarnation)
+
+    def settled(self) -> bool:
+        return all(link.state is not State.CONNECTING for link in self._links.values())
+
+    def _forget(self, link: Link, why: str) -> None:
+        link.state = State.ABSENT
+
+    async def _claim(self, link: Link, rival: int) -> peer_pb2.ConnectResponse:
+        self.asked.append(rival)
+        if self.answer is not None:
+            raise self.answer
+        return peer_pb2.ConnectResponse()
+
+
+def host(index: int, life: int) -> Host:
+    return Host(index, f"10.0.0.{life}", 29520, ((29521, 29522),), life, (index,), 1472)
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_in", "error", "asked", "stands"),
+    [
+        (None, {40, 50}, AlreadyExists("job 'j': seat 1: host 1 (10.0.0.50:29520) has it"), [60], True),
+        (Unavailable("away"), {40, 50}, DeadlineExceeded("gives it up is not known: away"), [60], True),
+        (FailedPrecondition("gives up"), {40}, None, [60], False),
+        (None, {40, 60}, None, [], False),
+    ],
+)
+async def test_claims__whose_a_seat_is(
+    answer: Exception | None, is_in: set[int], error: Exception | None, asked: list[int], stands: bool
+) -> None:
+    """The life that is in the ops of the job has it, without a question. A host that does not answer is not taken for
+    one that gives way."""
+    place = Place(answer, is_in)
+    link = place._links[1]
+    if error is None:
+        await place._check_seat(link, host(1, 60))
+    else:
+        with pytest.raises(type(error)) as found:
+            await place._check_seat(link, host(1, 60))
+        assert str(error) in str(found.value)
+    assert place.asked == asked and link.up() is stands
+
+
+def test_claims__a_newcomer_calls_whom_it_is_told_of() -> None:
+    place = Place(None, set())
+    told = [host(1, 51).to_proto(), host(2, 60).to_proto(), host(9, 61).to_proto(), types_pb2.Host(index=2)]
+    place.meet(told)
+    assert place.called == [60] and place._links[2].state is State.ABSENT, "nothing else is waited for"
+    assert place._links[1].host.incarnation == 50, "there is a path to that one"
+    place.meet(told)
+    assert place.called == [60], "it knows"
+    place._links[2].caller = cast(Any, SimpleNamespace(done=lambda: False))
+    place.meet([host(2, 70).to_proto()])
+    assert place.called == [60], "another one is being called"
+    assert place._not_there(place._links[2], Unavailable("")) and place._links[2].host.incarnation == 70
+    assert not place._not_there(place._links[2], Unavailable(""))
+    place._is_in = lambda each: True
+    place._links[2].caller = None
+    place.meet([host(2, 80).to_proto()])
+    assert place.called == [60], "who is in hears of newcomers from themselves"
+
+
+def test_claims__a_newcomer_is_told_of_those_that_are_connected_or_called() -> None:
+    place = Place(None, set())
+    assert [each.incarnation for each in place.known(host(2, 60))] == [50]
+    assert place.known(host(1, 50)) == []
+    place._links[2].host = host(2, 60)
+    assert [each.incarnation for each in place.known(host(1, 50))] == [], "nobody calls that one"
+    place._links[2].caller = cast(Any, SimpleNamespace(done=lambda: False))
+    assert [each.incarnation for each in place.known(host(1, 50))] == [60]
+    place._elastic = False
+    assert place.known(host(1, 50)) == []
+
+
+@pytest.mark.parametrize(
+    ("rival", "ready", "gives_way"), [(69, False, True), (70, False, False), (71, False, False), (69, True, False)]
+)
+def test_job__gives_way_to_a_smaller_life_before_it_is_connected(rival: int, ready: bool, gives_way: bool) -> None:
+    links: Any = SimpleNamespace(seat_taken=False)
+    membership: Any = SimpleNamespace(elastic=(1, False))
+    here = Job(name="j", uid=0, incarnation=70, links=links, membership=membership, ready=ready)
+    assert here.gives_way(rival) is gives_way is links.seat_taken is here.unseated
+
+
+@pytest.mark.parametrize(
+    ("numbers", "error"),
+    [([0, 64], r"taken\[1\] = 64: allowed: 0 to 63"), ([0] * 65, "taken: 65 entries: allowed: up to 64")],
+)
+def test_taken__seats_that_cannot_be_are_refused(numbers: list[int], error: str) -> None:
+    assert membership.seats("taken", [63, 0, 63]) == {0, 63}
+    with pytest.raises(InvalidArgument, match=error):
+        membership.seats("taken", numbers)
