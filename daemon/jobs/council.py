@@ -32,6 +32,7 @@ from ultima.daemon.jobs.job import Job, Standing, View
 from ultima.daemon.jobs.link import Link
 from ultima.daemon.jobs.returning import Note
 from ultima.daemon.jobs.watchers import Watchers
+from ultima.daemon.observe import view_changes
 from ultima.v1 import peer_pb2
 
 log = logging.getLogger("ultimad.council")
@@ -386,13 +387,12 @@ class Council:
             self._engine.epoch_hold(job.number, OP_SEQ_MAX, 0)
         hosts = job.membership.world_size if job.elastic else len(job.membership.hosts)
         if epoch.number and (before is not None or room.seat.member):
-            why = room.seat.why or "this host is told what holds"
-            text = (
-                f"view {epoch.number} of job {job.name} from op {epoch.start}: {why}; "
-                f"{len(slots)} of {hosts} hosts, {len(epoch.owners)} of them own shards"
+            why = room.seat.why or (BEGAN if epoch.number == 1 and job.elastic else CAME)
+            text = view_changes.sentence(
+                *(job.name, epoch.number, epoch.start, why, len(slots), hosts, len(epoch.owners))
             )
             level = "info" if before is None or len(slots) >= len(before.members) else "warning"
-            self.note("view_changed", text, job.name, level)
+            self.note(view_changes.KIND, text, job.name, level)
             log.info("view changed job=%s number=%d id=%016x text=%s", job.name, epoch.number, epoch.id, text)
         self._changes.notify()
 

@@ -176,13 +176,13 @@ class Store:
         files = (self.path.with_name(self.path.name + end) for end in ("", "-wal"))
         return sum(file.stat().st_size for file in files if file.exists())
 
-    def events(self, job: str, since_ns: int, until_ns: int, most: int) -> list[HostEvent]:
-        """The newest `most` of them in that time, oldest first; of all jobs for ""."""
+    def events(self, job: str, since_ns: int, until_ns: int, most: int, kind: str = "") -> list[HostEvent]:
+        """The newest `most` of them in that time, oldest first; of all jobs, and of all kinds, for ""."""
         rows = self._db.execute(
             "SELECT at_ns, kind, job, text, level, rank, host FROM events"
             " WHERE at_ns >= ? AND at_ns <= ? AND (? = '' OR job = ?)"
-            " ORDER BY at_ns DESC, rowid DESC LIMIT ?",
-            (since_ns, until_ns, job, job, most),
+            " AND (? = '' OR kind = ?) ORDER BY at_ns DESC, rowid DESC LIMIT ?",
+            (since_ns, until_ns, job, job, kind, kind, most),
         ).fetchall()
         return [HostEvent(0, *row) for row in reversed(rows)]
 

@@ -11,6 +11,7 @@ from typing import Any
 from ultima.daemon.base.errors import InvalidArgument, NotFound, Refused, abort, translated
 from ultima.daemon.base.quota import Quota
 from ultima.daemon.hosts.host import Host, Place
+from ultima.daemon.observe import view_changes
 from ultima.daemon.observe.events import HostEvent
 from ultima.daemon.observe.keeper import Keeper
 from ultima.daemon.observe.lives import copied, together
@@ -19,7 +20,7 @@ from ultima.daemon.trainers.users import Tokens, check_manage, may_manage
 from ultima.v1 import admin_pb2, admin_pb2_grpc, peer_pb2, records_pb2, rounds_pb2
 
 EVENTS_MAX, EVENTS_EACH = 20_000, 500
-MINUTES_MAX = 20_000
+MINUTES_MAX, VIEWS_MAX = 20_000, 5_000
 FOLLOWERS_MAX = 32
 FOREVER_NS = 2**63 - 1
 READ_SECONDS = 5.0  # for another host to tell what it has recorded
@@ -105,7 +106,12 @@ class HistoryCalls(admin_pb2_grpc.AdminServiceServicer):
         rows = await self._keeper.ask(lambda store: store.minutes(request.job, since, until, MINUTES_MAX))
         oldest = await self._keeper.ask(lambda store: store.oldest_ns())
         minutes = [admin_pb2.JobMinute.FromString(minute.minute) for _, minute in rows]
-        return admin_pb2.GetHistoryResponse(minutes=minutes, oldest_ns=oldest, on_disk=self._keeper.on_disk)
+        kind = view_changes.KIND
+        events = await self._keeper.ask(lambda store: store.events(request.job, since, until, VIEWS_MAX, kind))
+        views = filter(None, map(view_changes.read, events))
+        return admin_pb2.GetHistoryResponse(
+            minutes=minutes, oldest_ns=oldest, on_disk=self._keeper.on_disk, views=views
+        )
 
     async def _check_known(self, job: str) -> None:
         """Raises NotFound for a name of which there is no trace."""

@@ -27,6 +27,7 @@ from ultima.daemon.observe.progress import judge_all
 from ultima.daemon.observe.ring import culprits_in
 from ultima.daemon.web.course import Course
 from ultima.daemon.web.steady import Steady
+from ultima.daemon.web.views import Views
 from ultima.daemon.web.why import WINDOW_S, HostNow, JobNow, reasons
 from ultima.v1 import admin_pb2
 
@@ -60,6 +61,7 @@ class View:
         self._drops: deque[int] = deque(maxlen=WINDOW_S + 1)
         self._event = 0
         self._steady = Steady()
+        self._views = Views(jobs.recorder.events)
 
     def rest(self) -> None:
         """Nobody looks any more: forgets what would be wrong when somebody looks again."""
@@ -79,6 +81,7 @@ class View:
                 self._courses[job.incarnation].tick()
         for gone in self._courses.keys() - {job.incarnation for job in found}:
             del self._courses[gone]
+        self._views.take({job.name for job in found})
         lanes = self._lanes(now)
         latest = {job.incarnation: job.latest(self._engine, now) for job in found}
         verdict = judge_all(now_ns, now.stats_of_each())
@@ -186,6 +189,7 @@ class View:
             "why": {"level": why.level, "text": why.text} if why is not None else None,
             "rounds": _rounds(job),
             "straggler": _straggler(job, latest),
+            "views": self._views.of(job.name, job.record.life.began_ns if job.record.life is not None else 0),
             "peers": [_peer(job, host, state, now) for host, state in job.present()],
         }
 

@@ -17,6 +17,7 @@ from playwright.sync_api import Browser, Page, expect
 
 import ultima
 from tests.browser import chromium
+from tests.e2e.elastic import enter_all
 from tests.e2e.hosts import Hosts, everywhere, free_port, ranks, running
 from ultima.admin.operate import open_page
 
@@ -197,3 +198,22 @@ def test_page__that_is_over_says_how_to_open_it_again(browser: Browser, hosts: H
         hosts[0].launch()
         hosts[0].wait_until_ready()
         expect(page.locator("#link")).to_contain_text("run `ultima web`", timeout=WAIT_MS)
+
+
+def test_page__tells_how_the_view_of_a_job_changed(browser: Browser, hosts: Hosts) -> None:
+    jobs = enter_all({0: hosts[0], 1: hosts[1]}, hosts[0], "views", most=2)
+    try:
+        rank = jobs[1].rank
+        jobs.pop(1).leave()
+        with opened(browser, hosts) as (page, said):
+            card = page.locator("article.job", has=page.get_by_text("views", exact=True))
+            summary = card.locator(".views summary")
+            expect(summary).to_have_text(re.compile(r"^View \d+ has 1 of 2 hosts; how it changed$"))
+            expect(card.locator(".views li").first).to_be_hidden()
+            summary.click()
+            rows = card.locator(".views li")
+            expect(rows.first).to_contain_text(f"1 of 2 hosts: host {rank} leaves")
+            expect(rows.last).to_contain_text("view 1 from op 0, 2 of 2 hosts: the job began")
+            assert said == []
+    finally:
+        jobs[0].close()

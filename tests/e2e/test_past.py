@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 import time
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from typer.testing import CliRunner
 
 from tests.client.cli import golden
 from tests.client.cli.conftest import published  # noqa: F401
+from tests.e2e.elastic import enter, enter_all, whole_soon
 from tests.e2e.hosts import Hosts, everywhere, new_job_name, ranks, running
 from ultima.cli import main
 
@@ -62,6 +64,46 @@ def test_events_and_history__of_a_job(four: Hosts) -> None:
     assert sum(minute["bucket_bytes"] for minute in history["minutes"]) == STEPS * 12000
     assert all(0 < minute["op_p50_s"] <= minute["op_p99_s"] <= minute["op_max_s"] for minute in history["minutes"])
     assert all(len(line) <= 80 for line in said(four[0], "history", "--job", name).splitlines())
+
+
+@pytest.mark.check
+def test_history__how_the_views_of_a_job_changed(tmp_path: Path) -> None:
+    """Who came, who left and who was killed; after the daemon was killed, too."""
+    name = new_job_name()
+    with running(4) as hosts:
+        hosts[0].stop()
+        hosts[0].environment["ULTIMAD_STATE_DIR"] = str(tmp_path)
+        hosts[0].launch()
+        hosts[0].wait_until_ready()
+        jobs = enter_all({0: hosts[0], 1: hosts[1]}, hosts[3], name, most=3)
+        whole_soon(jobs)
+        jobs[2] = enter(hosts[2], hosts[3], name, most=3)
+        whole_soon(jobs)
+        ranks_of = {number: job.rank for number, job in jobs.items()}
+        jobs.pop(1).leave()
+        whole_soon(jobs)
+        hosts[2].kill()
+        jobs.pop(2).close()
+        whole_soon(jobs)
+        views = told(hosts[0], "history", "--job", name)["views"]
+        text = said(hosts[0], "history", "--job", name)
+        time.sleep(6)  # summaries and events go to disk every four seconds
+        hosts[0].kill()
+        hosts[0].launch()
+        hosts[0].wait_until_ready()
+        assert told(hosts[0], "history", "--job", name)["views"][: len(views)] == views
+        after = datetime.fromtimestamp(views[-1]["at_ns"] / 1e9 + 1).strftime("%Y-%m-%d %H:%M:%S")
+        later = told(hosts[0], "history", "--job", name, "--since", after)["views"]
+        assert all(each["at_ns"] > views[-1]["at_ns"] for each in later)
+        for job in jobs.values():
+            job.close()
+    news = [each for each in views if each["came"] or each["left"] or each["gone"]]
+    found = [(each["came"], each["left"], each["gone"], each["hosts"]) for each in news]
+    assert found == [([ranks_of[2]], [], [], 3), ([], [ranks_of[1]], [], 2), ([], [], [ranks_of[2]], 1)]
+    assert [each["number"] for each in views] == [*range(1, len(views) + 1)] and views[0]["why"] == "the job began"
+    assert all(each["seats"] == 3 and each["job"] == name for each in views)
+    assert [each["at_ns"] for each in views] == sorted(each["at_ns"] for each in views)
+    assert f"views of job {name}" in text and f"host {ranks_of[1]} leaves" in text
 
 
 def test_explain__the_slowest_op_and_that_of_a_time(four: Hosts) -> None:

@@ -144,6 +144,28 @@ async def test_feed__tells_jobs_peers_events_and_why(house: House) -> None:
         assert (await pictures(session, 1))[0]["events"][-1]["text"] == "it changed"
 
 
+async def test_feed__tells_how_the_view_of_a_job_changed(house: House) -> None:
+    daemons = [await house.daemon(web="127.0.0.1:0" if not index else "") for index in range(3)]
+    await house.job(daemons, "train")
+    await house.stop(daemons[2])
+    council = daemons[0].jobs.fellows.council
+
+    def without_it() -> bool:
+        view = council.view(daemons[0].jobs.all()[0])
+        return view is not None and view.ranks == (0, 1)
+
+    await eventually(without_it, "a view without it")
+    async with browser(daemons[0]) as session:
+        (picture,) = await pictures(session, 1)
+    row = picture["jobs"][0]["views"][-1]
+    assert abs(row.pop("at_ms") - picture["at_ms"]) < 20_000 and row.pop("from_op") >= 0
+    rest = {"number": 1, "why": "host 2 is gone", "came": [], "left": [], "gone": [2], "hosts": 2, "seats": 3}
+    assert row == rest
+    daemons[0].jobs.recorder.events.note("view_changed", "view 7 of job train from op x", "train")
+    async with browser(daemons[0]) as session:
+        assert len((await pictures(session, 1))[0]["jobs"][0]["views"]) == len(picture["jobs"][0]["views"])
+
+
 async def test_feed__is_for_eight_and_rests_without_any(house: House) -> None:
     daemon = await house.daemon(web=f"unix:{house.folder}/web.sock")
     fake = engine(daemon)
