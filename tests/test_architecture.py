@@ -119,8 +119,8 @@ def test_arrows__torch_stays_behind_its_own_doors() -> None:
 # `python -m ultima` is a door to the command above all of them.
 FLOORS = {
     "client": "base authority quant coded settings state session api local . sparse speed_groups testing admin launch "
-    "torch/backend torch/hooks torch/partial torch/coded torch/sparse torch/quant torch/diloco torch/ft "
-    "torch demo cli __main__",
+    "torch/backend torch/hooks torch/partial torch/elastic torch/coded torch/sparse torch/quant torch/diloco "
+    "torch/ft torch demo cli __main__",
     "daemon": "base trust engine hosts trainers observe jobs probe rpc web process .",
 }
 CIRCLE_MAX = 3  # files of one room that may need each other

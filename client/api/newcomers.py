@@ -216,6 +216,7 @@ class Newcomers:
 
         state: a dict of names to numpy arrays or CPU tensors, or to such dicts; the same names, types and shapes on all
         ranks. It must be writable, and may be changed again when the call returns.
+        Or a function that returns one, which is called if somebody asks.
         revision: the age of the state, such as the number of steps: the highest counts.
         wait: for which newcomers are waited for, up to 10 min. A host that was waited for in vain is no more.
 
@@ -233,7 +234,7 @@ class Newcomers:
             self._giver.end()  # what a round brought is another state than followers have
             self._giver = None
         if session.followed and self._giver is None and session.state_line is not None:
-            arrays = Arrays(state, writable=True)
+            arrays = _arrays(state)
             self._giver = Giver(session.state_line.another(), arrays, revision, session.calls_next)
         return report
 
@@ -286,7 +287,7 @@ class Newcomers:
         session = self._connection.ready(time.monotonic_ns() + int(seconds * 1e9))
         if session.state_line is None:
             raise Unsupported("sync_state", "this daemon passes on no state")
-        arrays = Arrays(state, writable=True)
+        arrays = _arrays(state)
         until = time.monotonic() + seconds
         return StateRound(session.state_line, session.rank, session.calls_next, arrays, revision, until)
 
@@ -308,6 +309,11 @@ class Newcomers:
     def _check_revision(revision: object) -> None:
         if isinstance(revision, bool) or not isinstance(revision, int) or not 0 <= revision <= REVISION_MAX:
             raise InvalidArgument("revision", revision, "a whole number, 0 or more")
+
+
+def _arrays(state: Any) -> Arrays:
+    """Of a dict, or of a function that makes one. Raises InvalidArgument."""
+    return Arrays(state() if callable(state) else state, writable=True)
 
 
 def seconds_of(given: Duration, field: str) -> float:

@@ -7,8 +7,8 @@
 
 Each rank needs what torchrun sets, and ULTIMA_SOCKET where its host's daemon is not at /run/ultima/ultimad.sock.
 
-The backend and the hooks of DDP are loaded at once. Sparse, quantised, partial, coded and local training are, when they
-are first asked for: most programs use none of them.
+The backend and the hooks of DDP are loaded at once. Sparse, quantised, partial, coded, local and elastic training are,
+when they are first asked for: most programs use none of them.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from ultima.torch.coded.gradient import CodedGradient, CodedSummary
     from ultima.torch.coded.sampler import CodedSampler
     from ultima.torch.diloco.diloco import DiLoCo, LocalSGD, SparseLoCo
+    from ultima.torch.elastic.training import ElasticTraining
     from ultima.torch.partial.eager import EagerSGD
     from ultima.torch.partial.partial_hook import PartialState, partial_hook
     from ultima.torch.partial.rna import RNA
@@ -55,6 +56,7 @@ __all__ = [
     "CodedSummary",
     "DiLoCo",
     "EagerSGD",
+    "ElasticTraining",
     "HookState",
     "LocalSGD",
     "PartialState",
@@ -83,6 +85,7 @@ _HOMES = {
     "coded.gradient": "CodedGradient CodedSummary",
     "coded.sampler": "CodedSampler",
     "diloco.diloco": "DiLoCo LocalSGD SparseLoCo",
+    "elastic.training": "ElasticTraining",
     "partial.eager": "EagerSGD",
     "partial.partial_hook": "PartialState partial_hook",
     "partial.rna": "RNA",
