@@ -11,7 +11,7 @@ from ultima.cli.events import between
 from ultima.cli.width import wrapped
 
 if TYPE_CHECKING:
-    from ultima.v1 import admin_pb2
+    from ultima.v1 import admin_pb2, records_pb2
 
 HEAD = "          ops   whole   part   own  fail    p50 ms    p99 ms missing"
 VIEWS_HEAD = "           view   from op  hosts     why"
@@ -81,7 +81,7 @@ def table(minutes: Sequence[admin_pb2.JobMinute]) -> list[str]:
     return lines
 
 
-def views(changes: Sequence[admin_pb2.ViewChange]) -> list[str]:
+def views(changes: Sequence[records_pb2.ViewChange]) -> list[str]:
     """How the views of jobs changed, a line each, at most 80 columns where standard output is a terminal of so many."""
     from datetime import datetime
 

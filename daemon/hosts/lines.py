@@ -34,7 +34,7 @@ from ultima.daemon.base.quota import Quota
 from ultima.daemon.base.waiting import spawn
 from ultima.daemon.hosts.host import Place
 from ultima.daemon.hosts.pipes import OVER, End, SocketEnd, StreamEnd, join
-from ultima.v1 import peer_pb2
+from ultima.v1 import peer_pb2, types_pb2
 
 log = logging.getLogger("ultimad.lines")
 
@@ -273,7 +273,7 @@ class Lines:
             async def send(data: bytes) -> None:
                 await call.write(peer_pb2.CarryRequest(data=data))
 
-            to = peer_pb2.PlaceOfHost(address=place.address, grpc_port=place.port, node=place.node)
+            to = types_pb2.PlaceOfHost(address=place.address, grpc_port=place.port, node=place.node)
             try:
                 await unbroken(call.write(peer_pb2.CarryRequest(to=to)), call)
                 if await unbroken(call.read(), call) is grpc.aio.EOF:

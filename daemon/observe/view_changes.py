@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from ultima.daemon.observe.events import HostEvent
-from ultima.v1 import admin_pb2
+from ultima.v1 import records_pb2
 
 KIND = "view_changed"
 _SENTENCE = re.compile(
@@ -27,7 +27,7 @@ def sentence(job: str, number: int, start: int, why: str, hosts: int, seats: int
     return f"view {number} of job {job} from op {start}: {why}; {hosts} of {seats} hosts, {owners} of them own shards"
 
 
-def read(event: HostEvent) -> admin_pb2.ViewChange | None:
+def read(event: HostEvent) -> records_pb2.ViewChange | None:
     """What an event tells of a view; None if it tells of none."""
     if event.kind != KIND:
         return None
@@ -35,7 +35,7 @@ def read(event: HostEvent) -> admin_pb2.ViewChange | None:
     found = _SENTENCE.fullmatch(rest)
     if found is None or not number.isdecimal():
         return None
-    change = admin_pb2.ViewChange(
+    change = records_pb2.ViewChange(
         at_ns=event.at_ns,
         job=event.job,
         number=int(number),

@@ -57,7 +57,7 @@ class ElasticTraining:
     ) -> None:
         if not hasattr(job, "follow"):
             raise InvalidArgument("job", type(job).__name__, 'one of connect(world="elastic", follow=True)')
-        if isinstance(bucket_bytes, bool) or not isinstance(bucket_bytes, int) or bucket_bytes < 8:
+        if type(bucket_bytes) is not int or bucket_bytes < 8:
             raise InvalidArgument("bucket_bytes", bucket_bytes, "a whole number of bytes, 8 or more")
         self.job, self.optimizer = job, checked(optimizer)
         self._deadline, self._state = deadline, TorchState(module, optimizer)

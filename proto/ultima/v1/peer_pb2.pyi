@@ -76,30 +76,6 @@ class AttendResponse(google.protobuf.message.Message):
 Global___AttendResponse: typing_extensions.TypeAlias = AttendResponse
 
 @typing.final
-class PlaceOfHost(google.protobuf.message.Message):
-    """Where a daemon listens, and the name of its node."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    ADDRESS_FIELD_NUMBER: builtins.int
-    GRPC_PORT_FIELD_NUMBER: builtins.int
-    NODE_FIELD_NUMBER: builtins.int
-    address: builtins.str
-    grpc_port: builtins.int
-    node: builtins.str
-    def __init__(
-        self,
-        *,
-        address: builtins.str = ...,
-        grpc_port: builtins.int = ...,
-        node: builtins.str = ...,
-    ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["address", b"address", "grpc_port", b"grpc_port", "node", b"node"]
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-
-Global___PlaceOfHost: typing_extensions.TypeAlias = PlaceOfHost
-
-@typing.final
 class CarryRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -111,12 +87,12 @@ class CarryRequest(google.protobuf.message.Message):
     data: builtins.bytes
     """At most 64 KiB."""
     @property
-    def to(self) -> Global___PlaceOfHost: ...
+    def to(self) -> ultima.v1.types_pb2.PlaceOfHost: ...
     def __init__(
         self,
         *,
         ticket: builtins.bytes = ...,
-        to: Global___PlaceOfHost | None = ...,
+        to: ultima.v1.types_pb2.PlaceOfHost | None = ...,
         data: builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["to", b"to"]
@@ -394,9 +370,8 @@ class ConnectRequest(google.protobuf.message.Message):
     Idempotent. FAILED_PRECONDITION: there is no such path, or it has not begun with the fresh secret before.
     """
     rival: builtins.int
-    """With `doubt`, in a job whose hosts come and go: another host that is alive claims the seat of the called one. This
-    is its incarnation. FAILED_PRECONDITION: the called host gives way, as it is not connected to all hosts yet, and has
-    the larger incarnation of the two.
+    """With `doubt`: another host that is alive claims the seat of the called one; its incarnation. FAILED_PRECONDITION: the
+    called host gives way, as it is not connected to all hosts yet, and has the larger incarnation.
     """
     @property
     def caller(self) -> ultima.v1.types_pb2.Host:
@@ -471,9 +446,7 @@ class ConnectResponse(google.protobuf.message.Message):
     def proof(self) -> ultima.v1.types_pb2.JobProof: ...
     @property
     def hosts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[ultima.v1.types_pb2.Host]:
-        """Of a job whose hosts come and go: the other hosts that the called one has a path to, or calls. The daemon that gave
-        the caller its seat need not know of those who got theirs from another one.
-        """
+        """Of a job whose hosts come and go: the other hosts that the called one has a path to, or calls."""
 
     def __init__(
         self,

@@ -49,9 +49,8 @@ class PeerServiceStub:
     """Opens both directions between two hosts of a job. Each side names the connection ids that the other side must put
     on its packets, one per lane; the receiver of the packets chooses them. Of two hosts the one with the lower index
     makes the offers, so that offers cannot cross, and the other one asks for an offer. A newer offer replaces the
-    connection. An offer older than the last one taken is refused. The same offer again changes nothing.
-    FAILED_PRECONDITION: the call is for another host or for another life of this host, or the offer is void.
-    ALREADY_EXISTS, in a job whose hosts come and go: the seat is that of another host, which is alive.
+    connection; an older one is refused, and the same one changes nothing. FAILED_PRECONDITION: the call is for another
+    host or life, or the offer is void. ALREADY_EXISTS: the seat is another host's, where hosts come and go.
     """
     Watch: grpc.UnaryStreamMultiCallable[ultima.v1.peer_pb2.WatchRequest, ultima.v1.peer_pb2.WatchResponse]
     """Tells, for as long as both daemons live, what becomes of the called host in the jobs that both share. The end of
@@ -139,9 +138,8 @@ class PeerServiceAsyncStub(PeerServiceStub):
     """Opens both directions between two hosts of a job. Each side names the connection ids that the other side must put
     on its packets, one per lane; the receiver of the packets chooses them. Of two hosts the one with the lower index
     makes the offers, so that offers cannot cross, and the other one asks for an offer. A newer offer replaces the
-    connection. An offer older than the last one taken is refused. The same offer again changes nothing.
-    FAILED_PRECONDITION: the call is for another host or for another life of this host, or the offer is void.
-    ALREADY_EXISTS, in a job whose hosts come and go: the seat is that of another host, which is alive.
+    connection; an older one is refused, and the same one changes nothing. FAILED_PRECONDITION: the call is for another
+    host or life, or the offer is void. ALREADY_EXISTS: the seat is another host's, where hosts come and go.
     """
     Watch: grpc.aio.UnaryStreamMultiCallable[ultima.v1.peer_pb2.WatchRequest, ultima.v1.peer_pb2.WatchResponse]  # type: ignore[assignment]
     """Tells, for as long as both daemons live, what becomes of the called host in the jobs that both share. The end of
@@ -244,9 +242,8 @@ class PeerServiceServicer(metaclass=abc.ABCMeta):
         """Opens both directions between two hosts of a job. Each side names the connection ids that the other side must put
         on its packets, one per lane; the receiver of the packets chooses them. Of two hosts the one with the lower index
         makes the offers, so that offers cannot cross, and the other one asks for an offer. A newer offer replaces the
-        connection. An offer older than the last one taken is refused. The same offer again changes nothing.
-        FAILED_PRECONDITION: the call is for another host or for another life of this host, or the offer is void.
-        ALREADY_EXISTS, in a job whose hosts come and go: the seat is that of another host, which is alive.
+        connection; an older one is refused, and the same one changes nothing. FAILED_PRECONDITION: the call is for another
+        host or life, or the offer is void. ALREADY_EXISTS: the seat is another host's, where hosts come and go.
         """
 
     @abc.abstractmethod

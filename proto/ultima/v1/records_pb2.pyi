@@ -506,3 +506,64 @@ class OpRecord(google.protobuf.message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___OpRecord: typing_extensions.TypeAlias = OpRecord
+
+@typing.final
+class ViewChange(google.protobuf.message.Message):
+    """A view of a job that began to hold on the answering host."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    AT_NS_FIELD_NUMBER: builtins.int
+    JOB_FIELD_NUMBER: builtins.int
+    NUMBER_FIELD_NUMBER: builtins.int
+    FROM_OP_SEQ_FIELD_NUMBER: builtins.int
+    WHY_FIELD_NUMBER: builtins.int
+    CAME_FIELD_NUMBER: builtins.int
+    LEFT_FIELD_NUMBER: builtins.int
+    GONE_FIELD_NUMBER: builtins.int
+    HOSTS_FIELD_NUMBER: builtins.int
+    SEATS_FIELD_NUMBER: builtins.int
+    OWNERS_FIELD_NUMBER: builtins.int
+    LEFT_OUT_FIELD_NUMBER: builtins.int
+    at_ns: builtins.int
+    job: builtins.str
+    number: builtins.int
+    from_op_seq: builtins.int
+    """The op from which it holds."""
+    why: builtins.str
+    """Why it came about, in words."""
+    hosts: builtins.int
+    """Hosts in it, and how many the job can have or, where hosts do not come and go, has."""
+    seats: builtins.int
+    owners: builtins.int
+    """Of those in it, who sum up a shard."""
+    left_out: builtins.int
+    """Changes of views of any job just before that were too many to be recorded."""
+    @property
+    def came(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """Indices of hosts that came, that left in good order, and that are gone, as `why` says."""
+
+    @property
+    def left(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]: ...
+    @property
+    def gone(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        at_ns: builtins.int = ...,
+        job: builtins.str = ...,
+        number: builtins.int = ...,
+        from_op_seq: builtins.int = ...,
+        why: builtins.str = ...,
+        came: collections.abc.Iterable[builtins.int] | None = ...,
+        left: collections.abc.Iterable[builtins.int] | None = ...,
+        gone: collections.abc.Iterable[builtins.int] | None = ...,
+        hosts: builtins.int = ...,
+        seats: builtins.int = ...,
+        owners: builtins.int = ...,
+        left_out: builtins.int = ...,
+    ) -> None: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["at_ns", b"at_ns", "came", b"came", "from_op_seq", b"from_op_seq", "gone", b"gone", "hosts", b"hosts", "job", b"job", "left", b"left", "left_out", b"left_out", "number", b"number", "owners", b"owners", "seats", b"seats", "why", b"why"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___ViewChange: typing_extensions.TypeAlias = ViewChange

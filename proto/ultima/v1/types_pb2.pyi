@@ -862,3 +862,27 @@ class RelayedPair(google.protobuf.message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___RelayedPair: typing_extensions.TypeAlias = RelayedPair
+
+@typing.final
+class PlaceOfHost(google.protobuf.message.Message):
+    """Where a daemon listens, and the name of its node."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ADDRESS_FIELD_NUMBER: builtins.int
+    GRPC_PORT_FIELD_NUMBER: builtins.int
+    NODE_FIELD_NUMBER: builtins.int
+    address: builtins.str
+    grpc_port: builtins.int
+    node: builtins.str
+    def __init__(
+        self,
+        *,
+        address: builtins.str = ...,
+        grpc_port: builtins.int = ...,
+        node: builtins.str = ...,
+    ) -> None: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["address", b"address", "grpc_port", b"grpc_port", "node", b"node"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___PlaceOfHost: typing_extensions.TypeAlias = PlaceOfHost

@@ -7,12 +7,12 @@ from datetime import datetime
 import pytest
 
 from ultima.cli import history, width
-from ultima.v1 import admin_pb2
+from ultima.v1 import records_pb2
 
 
-def change(second: int, job: str, number: int, why: str, hosts: int, left_out: int = 0) -> admin_pb2.ViewChange:
+def change(second: int, job: str, number: int, why: str, hosts: int, left_out: int = 0) -> records_pb2.ViewChange:
     at_ns = int(datetime(2026, 3, 1, 12, 0, second).timestamp()) * 10**9
-    return admin_pb2.ViewChange(
+    return records_pb2.ViewChange(
         at_ns=at_ns, job=job, number=number, from_op_seq=7 * number, why=why, hosts=hosts, seats=8, left_out=left_out
     )
 

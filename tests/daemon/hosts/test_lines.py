@@ -18,7 +18,7 @@ from ultima.daemon.hosts import lines as lines_module
 from ultima.daemon.hosts import outgoing
 from ultima.daemon.hosts.host import Place, State
 from ultima.daemon.process.server import Daemon
-from ultima.v1 import peer_pb2, peer_pb2_grpc
+from ultima.v1 import peer_pb2, peer_pb2_grpc, types_pb2
 
 
 @pytest.fixture(autouse=True)
@@ -150,7 +150,7 @@ async def test_lines__another_node_gets_no_bytes_and_passes_none(house: House, m
         await asyncio.sleep(0)
         asked = attendee.asked.get_nowait()
         assert asked is not None
-        to = peer_pb2.PlaceOfHost(address=victim.address, grpc_port=victim.port, node=victim.node)
+        to = types_pb2.PlaceOfHost(address=victim.address, grpc_port=victim.port, node=victim.node)
         for first, code in (
             (peer_pb2.CarryRequest(ticket=asked.ticket), grpc.StatusCode.NOT_FOUND),
             (peer_pb2.CarryRequest(ticket=bytes(16)), grpc.StatusCode.NOT_FOUND),

@@ -7,7 +7,7 @@ from ultima.daemon.observe.events import EventLog, HostEvent
 from ultima.daemon.observe.store import Batch, Store
 from ultima.daemon.observe.view_changes import KIND, read, sentence
 from ultima.daemon.web.views import SHOWN, Views
-from ultima.v1 import admin_pb2
+from ultima.v1 import records_pb2
 
 WHY = "host 3 leaves, host 11 is gone, host 2 is gone, host 2 comes in, host 4 comes in, tau becomes 3"
 
@@ -20,7 +20,7 @@ def event(text: str, job: str = "train", kind: str = KIND, at_ns: int = 5) -> Ho
 def test_read__what_was_told(job: str) -> None:
     change = read(event(sentence(job, 12, 412, WHY, 5, 8, 4), job))
     lists = {"came": [2, 4], "left": [3], "gone": [11, 2]}
-    assert change == admin_pb2.ViewChange(
+    assert change == records_pb2.ViewChange(
         at_ns=5, job=job, number=12, from_op_seq=412, why=WHY, hosts=5, seats=8, owners=4, **lists
     )
 

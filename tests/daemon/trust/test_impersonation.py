@@ -69,7 +69,7 @@ def impersonations(job: Any, fellow: Any) -> Iterator[tuple[str, Any, str]]:
         yield "Relay", peer_pb2.RelayRequest(**lives, **relayed), "PERMISSION_DENIED"
     yield "ReadOps", peer_pb2.ReadOpsRequest(**lives, until_ns=2**62), "PERMISSION_DENIED"
     for node in (told.node, ""):
-        to = peer_pb2.PlaceOfHost(address=told.address, grpc_port=told.grpc_port, node=node)
+        to = types_pb2.PlaceOfHost(address=told.address, grpc_port=told.grpc_port, node=node)
         yield "Carry", peer_pb2.CarryRequest(to=to), "PERMISSION_DENIED"
     yield "Carry", peer_pb2.CarryRequest(ticket=bytes(16)), "NOT_FOUND"
     yield "ReadState", peer_pb2.ReadStateRequest(**lives, root=bytes(32)), "PERMISSION_DENIED"
