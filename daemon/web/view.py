@@ -27,7 +27,7 @@ from ultima.daemon.observe.progress import judge_all
 from ultima.daemon.observe.ring import culprits_in
 from ultima.daemon.web.course import Course
 from ultima.daemon.web.steady import Steady
-from ultima.daemon.web.views import Views
+from ultima.daemon.web.view_rows import Views
 from ultima.daemon.web.why import WINDOW_S, HostNow, JobNow, reasons
 from ultima.v1 import admin_pb2
 

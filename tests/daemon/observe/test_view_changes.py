@@ -6,7 +6,7 @@ import pytest
 from ultima.daemon.observe.events import EventLog, HostEvent
 from ultima.daemon.observe.store import Batch, Store
 from ultima.daemon.observe.view_changes import KIND, read, sentence
-from ultima.daemon.web.views import SHOWN, Views
+from ultima.daemon.web.view_rows import SHOWN, Views
 from ultima.v1 import records_pb2
 
 WHY = "host 3 leaves, host 11 is gone, host 2 is gone, host 2 comes in, host 4 comes in, tau becomes 3"
