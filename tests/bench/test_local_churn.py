@@ -21,9 +21,7 @@ def test_churn__says_that_nothing_was_lost(capsys: pytest.CaptureFixture[str]) -
     assert "steps discarded: 0; " in told and "divergent digests: 0; " in told
 
 
-def test_churn__finds_steps_that_were_lost(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_churn__finds_steps_that_were_lost(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """A site forgets one in ten of its steps."""
     step = Life.step
 

@@ -37,7 +37,7 @@ from ultima.daemon.hosts.outgoing import Outgoing
 from ultima.daemon.rpc import line_calls
 from ultima.daemon.rpc.line_calls import LineCalls
 from ultima.daemon.trust import trust
-from ultima.v1 import peer_pb2
+from ultima.v1 import peer_pb2, types_pb2
 
 Attending = AsyncGenerator[peer_pb2.AttendResponse, None]
 
@@ -217,7 +217,7 @@ async def test_calls__attend_names_what_is_wrong(tmp_path: Path, port: int, sour
 async def test_calls__carry_names_what_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(line_calls, "REQUEST_SECONDS", 0.05)
     calls = LineCalls(Lines(tmp_path), cannot_be_dialled, lambda: ())
-    to = peer_pb2.PlaceOfHost(address="10.0.0.1", grpc_port=1, node="b")
+    to = types_pb2.PlaceOfHost(address="10.0.0.1", grpc_port=1, node="b")
 
     async def requests(*given: peer_pb2.CarryRequest, ends: bool = True) -> AsyncIterator[peer_pb2.CarryRequest]:
         for each in given:
