@@ -466,7 +466,7 @@ class Seat:
                 return newest, True
         waited = self._now - (self._wanted if self._wanted is not None else self._now)
         behind = [m for m, w in promises.items() if w.next_op < base.start]
-        beyond = [m for m, w in promises.items() if max(w.next_op, w.hold) > base.start]  # or may be there by now
+        beyond = [m for m, w in promises.items() if w.next_op > base.start]
         if behind and beyond and waited < 2 * PATIENCE_S:
             return None, False  # soon two entries are enough for each: the epoch that holds, and its child
         reach = self._here.next_op + 2 * self._here.margin + REACH_OPS * self._here.stride

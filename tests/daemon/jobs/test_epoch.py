@@ -264,20 +264,6 @@ def test_seat__ops_before_the_epoch_that_holds_are_not_held_back() -> None:
     assert seat.words[B].hold == 9
 
 
-def test_seat__what_may_have_been_opened_by_an_epoch_is_not_its_successors() -> None:
-    """C has yet to come to the start, B may be there: its hold says so, whatever it told of its next op."""
-    base = replace(ROOT, number=1, start=9, owners=frozenset((A, B)))
-    for hold, start in ((9, 9), (10, None)):
-        seat, here, ballot = Seat(A, base, 99, 0.0), Here(frozenset((B, C)), 5), Ballot(1, 0)
-        for serial, promised in ((1, NO_BALLOT), (2, ballot)):
-            told = {"promised": promised, "hold": 0 if promised == NO_BALLOT else hold}
-            seat.hear(B, word(serial, base, A, C, next_op=9, **told))
-            seat.hear(C, word(serial, base, A, B, next_op=5, **told | {"hold": min(told["hold"], 9)}))
-            seat.turn(0.0, here)
-        ask = seat.words[A].ask
-        assert (ask.child.start if ask is not None and ask.child is not None else None) == start
-
-
 def test_seat__who_leaves_is_not_waited_for_to_propose() -> None:
     """A is the oldest, and proposes nothing any more."""
     for leaving, asks in ((True, True), (False, False)):
