@@ -65,6 +65,8 @@ static void born(uint32_t h, ut_job_options options, uint64_t first)
     born_to(h, options, first, first);
 }
 
+static uint64_t first_op[MOST]; /* of host h, which comes to a job under way if that is not 0 */
+
 /* |n| hosts, host h with algorithm[h]. */
 __attribute__((unused)) static void begin(const uint8_t *algorithm)
 {
@@ -74,7 +76,7 @@ __attribute__((unused)) static void begin(const uint8_t *algorithm)
     way = NULL;
     memset(parcels, 0, sizeof parcels);
     for (uint32_t h = 0; h < n; h++)
-        born(h, (ut_job_options){.algorithm = algorithm[h], .deterministic = 1 + ordered}, 0);
+        born(h, (ut_job_options){.algorithm = algorithm[h], .deterministic = 1 + ordered}, first_op[h]);
     listen_all();
     for (uint32_t h = 0; h < n; h++)
         for (uint32_t p = 0; p < n; p++) {

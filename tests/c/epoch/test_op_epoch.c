@@ -304,6 +304,38 @@ static void alike__nothing_is_taken_after_the_record(void)
     }
 }
 
+/* A host that comes in is at the first op of its epoch while the others have many to go: what it sends is not kept, and
+ * comes again. */
+static void newcomer__what_is_far_ahead_is_not_acknowledged(void)
+{
+    const uint64_t first = 40;
+    first_op[2] = first;
+    start(3);
+    first_op[2] = 0;
+    ut_epoch two = epoch_of(1, 0, 3);
+    two.world = 2;
+    hand(3, two);
+    hand(7, epoch_of(2, first, 7));
+    submit(2, first, UT_BOUNDED, 900 * UT_MS);
+    for (uint64_t op = 0; op < first; op++) {
+        for (uint32_t h = 0; h < 2; h++)
+            submit(h, op, UT_BOUNDED, 900 * UT_MS);
+        run(now + 2 * UT_MS);
+        CHECK_EQ(receipt(0).status + receipt(1).status, 2 * UT_COMPLETE);
+    }
+    ut_stats stats;
+    ut_engine_stats(hosts[0].engine, &stats);
+    CHECK(stats.data_refused > 0);
+    for (uint32_t h = 0; h < 2; h++)
+        submit(h, first, UT_BOUNDED, 900 * UT_MS);
+    run(now + 600 * UT_MS);
+    for (uint32_t h = 0; h < n; h++) {
+        CHECK_EQ(receipt(h).status, UT_COMPLETE);
+        CHECK_EQ(lacks(h, 7), 0);
+    }
+    end();
+}
+
 /* ---- holds ---- */
 
 static void hold__keeps_an_op_from_opening(void)
@@ -360,6 +392,7 @@ int main(int argc, char **argv)
     RUN(alike__the_record_ends_what_was_mixed);
     RUN(tag__is_refused_before_the_record);
     RUN(alike__nothing_is_taken_after_the_record);
+    RUN(newcomer__what_is_far_ahead_is_not_acknowledged);
     RUN(hold__keeps_an_op_from_opening);
     RUN(hold__an_epoch_ends_it_and_a_deadline_does_not_wait);
     return check_end();
