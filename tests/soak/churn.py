@@ -152,9 +152,9 @@ def churn(hosts: Sequence[Machine], events: int, seed: int, each: Callable[[Even
         for _ in range(events):
             time.sleep(draw.uniform(0.05, 0.6))
             busy = {life.number for life in found.past if life.thread.is_alive()}  # leaving
-            _event(hosts, lives, draw, begin, stop, found.events, busy)
-            if each is not None and found.events:
-                each(found.events[-1])
+            event = _event(hosts, lives, draw, begin, stop, found.events, busy)
+            if each is not None and event is not None:
+                each(event)
         # Who flapped must stand for the longest time between two of its departures (flaps.py), at most as long as this.
         deadline = time.monotonic() + 20 + (time.monotonic() - began)
         while time.monotonic() < deadline and not all(life.complete for life in lives.values()):
@@ -176,20 +176,22 @@ def _event(
     stop: Callable[[int], Life],
     log: list[Event],
     busy: set[int],
-) -> None:
-    """Something happens to a host other than the first one, if it can."""
+) -> Event | None:
+    """Something happens to a host other than the first one, if it can; returns what, once it is done."""
     out, inside = [n for n in range(len(hosts)) if n not in lives and n not in busy], [n for n in lives if n]
     if not out and not inside:
-        return
+        return None
     what = draw.choice([*["join"] * bool(out), *["leave", "kill"] * bool(inside)])
     number = draw.choice(out if what == "join" else inside)
-    log.append(Event(time.monotonic(), what, number))
+    event = Event(time.monotonic(), what, number)
+    log.append(event)
     if what == "join":
         begin(number)
-        return
+        return event
     life = stop(number)
     if what == "kill":
         hosts[number].kill()
         life.thread.join(20)
         hosts[number].launch()
         hosts[number].wait_until_ready()
+    return event

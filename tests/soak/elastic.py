@@ -81,11 +81,11 @@ def pauses(found: Churn, usual: float) -> dict[str, list[float]]:
     """Of each event the seconds by which the longest op of those that stayed was longer than the usual one."""
     stop = [event.at for event in found.events[1:]] + [found.events[-1].at + LOOK_S]
     ret: dict[str, list[float]] = {kind: [] for kind in KINDS}
-    starts = {life: [op.began for op in life.log] for life in found.past}
+    starts = [[op.began for op in life.log] for life in found.past]
     for event, until in zip(found.events, stop, strict=True):
         until, longest = min(until, event.at + LOOK_S), 0.0
-        for life in found.past:
-            ops = life.log[max(0, bisect_left(starts[life], event.at) - 1) : bisect_left(starts[life], until)]
+        for life, began in zip(found.past, starts, strict=True):
+            ops = life.log[max(0, bisect_left(began, event.at) - 1) : bisect_left(began, until)]
             if life.number != event.number and life.log and life.log[0].ended < event.at < life.log[-1].began:
                 longest = max([longest, *(op.ended - op.began for op in ops if op.ended > event.at)])
         ret[event.what].append(max(0.0, longest - usual))

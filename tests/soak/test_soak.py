@@ -2,13 +2,33 @@
 """The soak itself: how growth is measured, and that jobs of all kinds come, go and are killed as they are meant to."""
 
 from io import StringIO
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from rich.console import Console
 
 from tests.seeds import seeds
+from tests.soak.churn import Churn, Event, Op
+from tests.soak.elastic import gone_after, pauses, ready_after
 from tests.soak.growth import HOUR_S, MIB, Sample, hourly, slope
 from tests.soak.main import WARM_UP, report, soak
+from ultima import Status
+
+
+def test_elastic__what_an_event_cost_the_others() -> None:
+    """Ops of 10 ms. Host 1 is killed at 5 s: host 0 waits for 300 ms, and its next op is without it."""
+    ops = [Op(at / 100, at / 100 + 0.01, (0, 1), Status.COMPLETE) for at in range(500)]
+    late = [Op(5.0, 5.31, (0, 1), Status.PARTIAL), Op(5.31, 5.32, (0,), Status.COMPLETE)]
+    stays: Any = SimpleNamespace(
+        number=0, rank=0, entered=0.0, log=[*ops, *late, Op(5.32, 5.33, (0,), Status.COMPLETE)]
+    )
+    dies: Any = SimpleNamespace(number=1, rank=1, entered=1.0, log=ops[100:])
+    found = Churn([Event(0.5, "join", 1), Event(4.995, "kill", 1)], [stays, dies])
+    cost = pauses(found, 0.01)
+    assert cost["join"] == [pytest.approx(0.0, abs=1e-9)] and cost["kill"] == [pytest.approx(0.3)]
+    assert gone_after(found) == [pytest.approx(5.32 - 4.995)]
+    assert ready_after(found) == [pytest.approx(0.01)], "of the one that joined; host 0 was there before"
 
 
 def samples(growth_after: float, bytes_per_s: float) -> list[Sample]:
