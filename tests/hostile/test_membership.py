@@ -118,6 +118,7 @@ def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
+@pytest.mark.check
 async def test_form__an_answer_that_cannot_be_leaves_nothing_behind(house: House) -> None:
     """A hostile coordinator answers with every absurd field: each is refused by name, and nothing of it stays."""
     daemon = await house.daemon()

@@ -340,6 +340,7 @@ def test_lab__a_port_with_a_short_queue_drops_what_finds_no_room() -> None:
         assert dropped[1] == 0 < dropped[2], "50 Mbit/s fit a link of 1000, and not one of 10"
 
 
+@pytest.mark.check
 def test_lab__goes_up_and_down_twice_and_takes_its_children_along() -> None:
     lab, other = Lab(2), Lab(2)
     assert lab.prefix != other.prefix

@@ -302,8 +302,9 @@ def test_matrix__wrong_use_is_status_2(wrong: list[str]) -> None:
 
 @pytest.mark.parametrize(
     ("hosts", "rate_mbit", "apart_us"),
-    [pytest.param(4, 1000, 40000, marks=pytest.mark.check), (4, 10000, 4000)],
+    [(4, 1000, 40000), (4, 10000, 4000)],
 )
+@pytest.mark.check
 def test_early__who_calls_first_need_not_wait_with_its_data(hosts: int, rate_mbit: int, apart_us: int) -> None:
     """Ranks call up to an eighth of an op apart. From the last call on it takes 1.01 to 1.03 of the wire's bound, but
     1.06 where the others send no more than their standing credit before that.

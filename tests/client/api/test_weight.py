@@ -98,6 +98,7 @@ def test_result__of_one_rank_alone_is_its_own() -> None:
     assert receipt.weight_in == receipt.weight_due == 9
 
 
+@pytest.mark.check
 def test_result__what_lacks_a_rank_is_the_mean_of_the_others() -> None:
     weights = [3, 5, 7]
     with jobs_of(3) as (daemon, jobs):

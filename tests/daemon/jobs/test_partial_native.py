@@ -100,6 +100,7 @@ async def test_tune__frees_a_job_that_waits_for_a_quorum_that_never_comes(house:
     await together(*(job.close for job in jobs))
 
 
+@pytest.mark.check
 async def test_status__names_whom_the_others_wait_for(house: House) -> None:
     """With everybody in every op; and the one that is waited for does not know."""
     daemons, jobs = await ranks(house, [0, 1, 2], policy="full")
