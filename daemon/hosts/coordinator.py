@@ -237,11 +237,13 @@ class Coordinator(Seating):
             record.confirmed = record.confirmed or state is State.UP
             self._end_if_over(job, record)
 
-    def place_lost(self, place: Place) -> None:
-        """The daemon at `place` has died: all its hosts are absent."""
+    def place_lost(self, place: Place, coming: bool = False) -> None:
+        """The daemon at `place` has died: all its hosts are absent. `coming`: those that were to come in to an elastic
+        job, too."""
         for job, record in self._all():
+            there = (State.UP, State.CONNECTING) if coming and record.elastic else (State.UP,)
             for host in record.hosts:
-                if host.place == place and record.states[host.index] is State.UP:
+                if host.place == place and record.states[host.index] in there:
                     record.states[host.index] = State.ABSENT
             self._end_if_over(job, record)
 

@@ -27,7 +27,6 @@ from ultima.daemon.jobs import epoch_words
 from ultima.daemon.jobs.decree import Seat
 from ultima.daemon.jobs.epoch import Epoch, Member, Word
 from ultima.daemon.jobs.here import Here
-from ultima.daemon.jobs.holding import lasts
 from ultima.daemon.jobs.job import Job, Standing, View
 from ultima.daemon.jobs.link import Link
 from ultima.daemon.jobs.returning import Note
@@ -39,7 +38,7 @@ log = logging.getLogger("ultimad.council")
 
 TOLD_SECONDS = 1.0  # for the others to tell a host that comes back what holds
 MARGIN_SECONDS = 0.02  # ops of this time may still begin while a new epoch is agreed on
-HOLDS_SECONDS = 0.5  # for the ops before a change to be over where the job goes on
+HOLDS_SECONDS = 10 * MARGIN_SECONDS  # for those ops to be over where the job goes on
 BEGAN, CAME = "the job began", "this host is told what holds"
 LOOK_SECONDS = 0.1  # between two looks at what the engine wishes, while ops go on
 
@@ -351,7 +350,6 @@ class Council:
             # The next op of a partial job may wait for just what is to change; and numbers between two steps of a coded
             # job are for attempts that fail, none of which is worth waiting for.
             margin=0 if partial else int(room.ops_per_second * MARGIN_SECONDS),
-            ample=0 if partial else int(room.ops_per_second * lasts(max(trips, default=0.0))),
             round_trip=max(trips, default=0.0),
             opened=room.opened,
             leaving=room.leaving or job.follows,  # it does not go on alone either

@@ -39,6 +39,7 @@ from ultima.daemon.jobs.epoch import (
     described,
     may_have_been_decided,
     quorum,
+    unhurried,
     wants_in,
 )
 from ultima.daemon.jobs.flaps import Flaps
@@ -85,7 +86,7 @@ class Seat:
         self._former: _Decree | None = None
         self._votes: dict[tuple[Ballot, int], tuple[Epoch, set[Member]]] = {}
         self._ask: Ask | None = None
-        self._asked_at = self._retry_at = -math.inf
+        self._asked_at = self._retry_at = self._slow = -math.inf
         self._wanted: float | None = None
         self._lonely: float | None = None
         self._met_at = now  # when somebody of the line that this host is out of was seen
@@ -423,10 +424,12 @@ class Seat:
         elder = [m for m in base.members if (m in self._here.sees or m == self.me) and m not in gone].index(self.me)
         same_hosts = {*want.members} == {*base.members} and want.owners == base.owners
         rest = -math.inf
+        if unhurried(base, want):
+            rest = self._slow + REST_S
         if same_hosts and want.settings != base.settings:
             rest = self._changed + PATIENCE_S  # who wants another change all the time must not hold up every op
         elif same_hosts and want.options != base.options:
-            rest = self._settled + SETTLE_S
+            rest = max(rest, self._settled + SETTLE_S)
         ready = max(self._wanted + PATIENCE_S * elder, self._retry_at, rest)
         if self._at(ready):
             newest = max(decree.promised.round, *(w.promised.round for w in peers.values()), 0)
@@ -439,15 +442,21 @@ class Seat:
         self._ask, self._retry_at = None, self._now + RETRY_S * (1 + self.me.slot % 8 / 8)
 
     def _go_on(self, ask: Ask, base: Epoch, peers: dict[Member, Word]) -> None:
-        answer_s = ANSWER_S + 2 * self._here.round_trip
+        answer_s, calm_s = ANSWER_S + 2 * self._here.round_trip, lasts(self._here.round_trip) / 2
         if ask.child is not None:
             if self._at(self._asked_at + 2 * answer_s):
                 self._give_up()
             return
         promises = {m: w for m, w in peers.items() if w.promised == ask.ballot}
-        if promises.keys() != peers.keys() and not self._at(self._asked_at + answer_s):
-            return
         child, again = self._child(base, promises)
+        # What nobody waits for is decided while all answer fast alone, so that no hold ends before that is told: else
+        # one op might be opened by two epochs.
+        calm = child is not None and not again and unhurried(base, child)
+        everybody = promises.keys() == peers.keys()
+        if not everybody and not self._at(self._asked_at + (max(answer_s, calm_s) if calm else answer_s)):
+            return
+        if calm and not (everybody and self._now < self._asked_at + calm_s):
+            child, self._slow = None, self._now
         if child is None:
             self._give_up()
             return
@@ -472,9 +481,6 @@ class Seat:
         reach = self._here.next_op + 2 * self._here.margin + REACH_OPS * self._here.stride
         start = base.start if behind and not beyond else max(min(w.hold, reach) for w in promises.values())
         child, why = self._want(base, waited, max(start, base.start))
-        if child is not None and {*child.members} == {*base.members} and not behind:
-            # Nobody waits for it. So it begins after the ops of a hold, and who hears late that it holds is in time.
-            child = replace(child, start=child.start + self._here.ample)
         if child is not None:
             self._reasons[child.id] = why
         return child, False

@@ -224,6 +224,11 @@ def _changed(base: Epoch, members: Iterable[Member], words: Mapping[Member, Word
     return settings
 
 
+def unhurried(base: Epoch, child: Epoch) -> bool:
+    """Whether nobody waits for what changes: neither a host nor a person, but owners and what is measured."""
+    return {*child.members} == {*base.members} and child.settings == base.settings
+
+
 def described(base: Epoch, child: Epoch, words: Mapping[Member, Word]) -> str:
     """What changes from one epoch to another, in a sentence; empty if nothing does."""
     out = [m for m in base.members if m not in child.members]

@@ -262,7 +262,7 @@ class Fellows:
 
         The latter breaks only paths that are up: one that is still being made has its own ways to fail.
         """
-        self._coordinator.place_lost(place)
+        self._coordinator.place_lost(place, coming=stood)
         self._early.forget(place)
         for job in list(self._jobs.values()):
             for link in job.links.values() if job.links is not None else []:

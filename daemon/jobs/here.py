@@ -17,8 +17,6 @@ class Here:
     next_op: int
     margin: int = 0
     """Ops of the next 20 ms."""
-    ample: int = 0
-    """Ops of the time that a hold lasts."""
     round_trip: float = 0.0
     """To the host that is farthest, in seconds."""
     opened: bool = True

@@ -28,7 +28,14 @@ import logging
 import random
 from collections.abc import Awaitable, Callable
 
-from ultima.daemon.base.errors import AlreadyExists, FailedPrecondition, PermissionDenied, Refused, Unavailable
+from ultima.daemon.base.errors import (
+    AlreadyExists,
+    DeadlineExceeded,
+    FailedPrecondition,
+    PermissionDenied,
+    Refused,
+    Unavailable,
+)
 from ultima.daemon.base.ranges import OP_SEQ_MAX, WINDOW, whole
 from ultima.daemon.base.waiting import spawn
 from ultima.daemon.engine.host_engine import HostEngine
@@ -401,7 +408,9 @@ class Links(Claims):
                 unanswered, began = 0, clock()
             except Refused as error:
                 link.why = str(error)
-                unanswered += isinstance(error, Unavailable) or link.state is State.ABSENT
+                # A daemon that lives and has no part in the job may get one; where hosts come and go it need not.
+                idle = self._elastic and isinstance(error, DeadlineExceeded)
+                unanswered += isinstance(error, Unavailable) or idle or link.state is State.ABSENT
                 if give_up and unanswered and (unanswered >= DEAD_AFTER or clock() - began >= DEAD_SECONDS):
                     if not self._not_there(link, error):
                         return

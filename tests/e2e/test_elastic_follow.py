@@ -120,7 +120,8 @@ def test_follow__a_newcomer_catches_up_and_nobody_waits(daemons: Callable[[int],
     replayed = [receipt for _, receipt, follows in runs[2].receipts if follows]
     own = [receipt for _, receipt, follows in runs[2].receipts if mine in receipt.contributors]
     assert len(replayed) >= 10 * BUCKETS and all(mine not in r.contributors and mine not in r.members for r in replayed)
-    assert len(own) >= 8 * BUCKETS and all(len(r.contributors) == 3 for r in own)
+    late = BUCKETS - 1  # in the first step with an op of its own it may have come in with the last one
+    assert len(own) >= 8 * BUCKETS - late and all(len(r.contributors) == 3 for r in own)
     there = {receipt.op_seq: receipt for _, receipt, _ in runs[0].receipts}
     for receipt in (*replayed, *own):
         other = there[receipt.op_seq]

@@ -139,3 +139,16 @@ async def test_register__a_host_that_is_told_that_its_seat_is_anothers_gets_none
     with pytest.raises(DeadlineExceeded, match="waits as a spare"):
         await here.register(replace(new, host=replace(new.host, incarnation=9), taken=frozenset((2,))), soon(0.05))
     assert record.hosts[2].vacant and record.states[2] is State.ABSENT, "somebody else may have it"
+
+
+async def test_place_lost__frees_the_seat_of_a_host_that_was_yet_to_come_in(tmp_path: Path) -> None:
+    one = coordinator(tmp_path / NAME, 0.0)
+    one.restore("job", told(State.UP, State.UP, State.ABSENT), "10.0.0.1")
+    came = registration(2, 3, elastic=RULES)
+    await one.register(came, soon())
+    record = one.record("job")
+    assert record is not None and record.states[2] is State.CONNECTING
+    one.place_lost(came.host.place)
+    assert record.states[2] is State.CONNECTING, "a daemon that cannot be watched may be coming all the same"
+    one.place_lost(came.host.place, coming=True)
+    assert record.states == [State.UP, State.UP, State.ABSENT]

@@ -70,7 +70,7 @@ class Host:
         sees = frozenset(self.streams | fresh)
         self.since = {m: self.since.get(m, world.now) for m in sees}
         self.sees = sees
-        return Here(sees, self.next_op, MARGIN_OPS, 2 * MARGIN_OPS, world.round_trip, self.opened)
+        return Here(sees, self.next_op, MARGIN_OPS, world.round_trip, self.opened)
 
     def look(self) -> None:
         """An op is under way: is anybody heard whom it did not see, or not any more?"""

@@ -230,28 +230,28 @@ def test_seat__a_hold_ends_by_itself_and_is_not_repeated_at_once() -> None:
         assert (seat.hold is not None) is held
 
 
-@pytest.mark.parametrize(
-    ("base", "start"),
-    [
-        (replace(ROOT, owners=frozenset((A, B))), 7 + 30),
-        (replace(ROOT, members=(A, B), owners=frozenset((A, B))), 7),
-    ],
-)
-def test_seat__what_nobody_waits_for_begins_after_the_ops_of_a_hold(base: Epoch, start: int) -> None:
-    """C is to own a shard, or to come in. A host that hears late that it holds has opened no op by the old one."""
-    seat, here = Seat(A, base, 99, 0.0), Here(frozenset((B, C)), 5, margin=2, ample=30)
-    for ballot in (NO_BALLOT, Ballot(1, 0)):
-        for serial, m, sees in ((1, B, (A, C)), (2, C, (A, B))):
-            epoch = base if m in base.members else None
-            told = word(
-                serial + 2 * ballot.round, epoch, *sees, next_op=5, promised=ballot, hold=7 if ballot.round else 0
-            )
-            seat.hear(m, told)
-        seat.turn(0.0, here)
+@pytest.mark.parametrize("answer", [0.04, 0.06])
+@pytest.mark.parametrize("comes", [False, True])
+def test_seat__what_nobody_waits_for_is_decided_while_all_answer_fast(answer: float, comes: bool) -> None:
+    """C is to own a shard, or D to come in. Promises come in time for half of a hold, which is 50 ms, or do not."""
+    base = ROOT if comes else replace(ROOT, owners=frozenset((A, B)))
+    seat, here = Seat(A, base, 99, 0.0), Here(frozenset((B, C, D)), 5)
+    sees = {B: (A, C, D), C: (A, B, D), D: (A, B, C)}
+    told = [B, C, D] if comes else [B, C]
+    for serial, (at, promised) in enumerate(((0.0, NO_BALLOT), (answer, Ballot(1, 0))), 1):
+        for m in told:
+            seat.hear(m, word(serial, base if m != D else None, *sees[m], promised=promised, hold=5))
+        seat.turn(at, here)
+        if promised == NO_BALLOT:
+            assert seat.words[A].ask == Ask(Ballot(1, 0))
     ask = seat.words[A].ask
-    made = ask.child if ask is not None else seat.epoch  # the half with the oldest decides at once
-    assert made is not None and made.start == start
-    assert C in made.members and (C in made.owners) == (C in base.members)
+    slow = answer > 0.05 and not comes
+    assert (ask is None or ask.child is None) is slow
+    if slow:  # and it is not asked for again at once
+        seat.turn(answer + 1.0, here)
+        assert seat.words[A].ask is None
+        seat.turn(answer + REST_S, here)
+        assert seat.words[A].ask is not None
 
 
 def test_seat__ops_before_the_epoch_that_holds_are_not_held_back() -> None:
