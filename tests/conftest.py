@@ -5,6 +5,7 @@ signals do what they usually do.
 
 import fcntl
 import os
+import resource
 import signal
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -18,6 +19,10 @@ from tests.patience import be_patient
 
 HERE = Path(__file__).parent
 be_patient()
+# The libraries make a thread for each processor in each process, and the tests start many: a limit on threads is near.
+for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(_name, "2")
+PIDS_MAX = [Path("/proc/sys/kernel/threads-max"), Path("/sys/fs/cgroup/pids.max"), Path("/sys/fs/cgroup/pids/pids.max")]
 # In the background, or under nohup, a shell has them ignored, and what the tests start would rightly inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
@@ -36,6 +41,19 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         report.outcome = "failed"
         report.longrepr = f"{item.nodeid} may not be skipped here: {report.longrepr}"
     return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Where a test failed: what the machine has, since that is often why it failed there and nowhere else."""
+    if not terminalreporter.stats.get("failed"):
+        return
+    tasks = sum(len(os.listdir(each / "task")) for each in Path("/proc").glob("[0-9]*") if (each / "task").is_dir())
+    most = {each.name: each.read_text().strip() for each in PIDS_MAX if each.is_file()}
+    user = resource.getrlimit(resource.RLIMIT_NPROC)[0]
+    load = " ".join(f"{each:.1f}" for each in os.getloadavg())
+    terminalreporter.write_line(
+        f"machine: {os.cpu_count()} processors, load {load}; {tasks} threads now, allowed: {user} a user, {most}"
+    )
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -10,15 +10,41 @@ in the ops of the job, or which does not give way when it is asked; the other on
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TypeVar
 
-from ultima.daemon.base.errors import AlreadyExists, DeadlineExceeded, FailedPrecondition, Refused
+from ultima.daemon.base.errors import AlreadyExists, DeadlineExceeded, FailedPrecondition, Refused, Unavailable
 from ultima.daemon.hosts import membership
 from ultima.daemon.hosts.host import Host, State
 from ultima.daemon.jobs.link import Link
 from ultima.v1 import peer_pb2, types_pb2
 
 log = logging.getLogger("ultimad.links")
+
+T = TypeVar("T")
+
+
+class SeatLost(Unavailable):
+    """Another host is in the job by the seat that this one was given."""
+
+    def __init__(self, text: str, seat: int) -> None:
+        super().__init__(text)
+        self.seat = seat
+
+
+async def until_seated(join: Callable[[frozenset[int]], Awaitable[T]]) -> T:
+    """Joins a job, and again, for another seat than those `join` is told of, each time that another host has its own.
+
+    Two hosts with one seat may each have paths to some of the others, and believe in the rest. Then the ops of the job
+    have one of them, and the other one finds that out last of all, when it waits to be taken in.
+    """
+    lost: frozenset[int] = frozenset()
+    while True:
+        try:
+            return await join(lost)
+        except SeatLost as error:
+            log.warning("seat taken: %s", error)
+            lost |= {error.seat}
 
 
 class Claims:
@@ -83,6 +109,20 @@ class Claims:
             link.state = State.ABSENT
             self._on_change()
         return False
+
+    async def stands_by(self, link: Link) -> None:
+        raise NotImplementedError
+
+    async def check_own_seat(self) -> None:
+        """Asks those that there are paths to whether they know this host. Raises SeatLost if another one has its seat.
+        They may have taken the other one's call while they called this one, so that it believes in a path."""
+        for link in [each for each in self._links.values() if each.up()]:
+            try:
+                await self.stands_by(link)
+            except AlreadyExists as error:
+                raise SeatLost(str(error), self.own.index) from None
+            except Refused as error:
+                log.debug("seat not checked job=%s host=%d reason=%s", self._job, link.host.index, error)
 
     async def _check_seat(self, link: Link, caller: Host) -> None:
         """Another host claims the place of one that there is a path to. Raises Refused if it does not get it."""

@@ -39,6 +39,7 @@ log = logging.getLogger("ultimad.council")
 TOLD_SECONDS = 1.0  # for the others to tell a host that comes back what holds
 MARGIN_SECONDS = 0.02  # ops of this time may still begin while a new epoch is agreed on
 HOLDS_SECONDS = 10 * MARGIN_SECONDS  # for those ops to be over where the job goes on
+SEAT_SECONDS = 1.0  # for others to take a host in, before it asks them whether another one has its seat
 BEGAN, CAME = "the job began", "this host is told what holds"
 LOOK_SECONDS = 0.1  # between two looks at what the engine wishes, while ops go on
 
@@ -182,14 +183,26 @@ class Council:
         elif job.membership is not None and job.membership.under_way:
             until = min(deadline, asyncio.get_running_loop().time() + TOLD_SECONDS)
             if job.elastic:
-                until = deadline
-            await self._changes.until(lambda: job.over or job not in self._rooms or self._is_in(job), until)
+                await self._seated(job, deadline)
+            else:
+                await self._changes.until(lambda: job.over or job not in self._rooms or self._is_in(job), until)
             while not job.over and self._held_out(job) and asyncio.get_running_loop().time() < deadline:
                 await self._changes.until(lambda: job.over or self._is_in(job) or not self._held_out(job), deadline)
                 until = min(deadline, asyncio.get_running_loop().time() + TOLD_SECONDS)
                 await self._changes.until(lambda: job.over or job not in self._rooms or self._is_in(job), until)
             if job.elastic and not self._is_in(job):
                 raise DeadlineExceeded(f"job {job.name!r}: the hosts in it did not take this one in")
+
+    async def _seated(self, job: Job, deadline: float) -> None:
+        """Returns when this host is a member of an elastic job. Raises SeatLost if another host is, by its seat."""
+
+        def settled() -> bool:
+            return job.over or job not in self._rooms or self._is_in(job)
+
+        clock = asyncio.get_running_loop().time
+        while not await self._changes.until(settled, min(deadline, clock() + SEAT_SECONDS)) and clock() < deadline:
+            if job.links is not None:
+                await job.links.check_own_seat()
 
     def caught_up(self, job: Job) -> None:
         """A rank that followed the others is to be in ops now: from here on this host asks them to be taken in."""

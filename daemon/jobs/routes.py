@@ -297,6 +297,8 @@ class Routes:
 
     def _around(self, job: Job, link: Link, relay: Host, port: int) -> None:
         """Packets to a host go by a relay from here on."""
+        if link.route is not None and link.route.relay != relay.index:
+            self._lost(job, link, link.route.relay)
         ports = [(port, port)] * self._engine.ports_of(job.number)
         self._engine.peer_route(job.number, link.host.index, relay.address, ports)
         self._routed(job, link, Route(relay.index, opened=False))
@@ -323,6 +325,9 @@ class Routes:
             self._routed(job, link, None)
         except Refused as error:
             log.info("way not tried host=%d reason=%s", link.host.index, error)
+        self._lost(job, link, by)
+
+    def _lost(self, job: Job, link: Link, by: int) -> None:
         text = f"packets of job {job.name} to {link.host.name} go no more by host {by}"
         self._note("path_relay_lost", text, job.name, "warning", str(link.host.place))
 

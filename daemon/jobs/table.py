@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Set
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
@@ -28,6 +28,7 @@ from ultima.daemon.hosts.host import Host, Membership, Place, State
 from ultima.daemon.hosts.meeting import ALONE, ALONE_ADDRESS
 from ultima.daemon.hosts.peers import Peers
 from ultima.daemon.hosts.registration import Title
+from ultima.daemon.jobs.claims import until_seated
 from ultima.daemon.jobs.fellows import Fellows
 from ultima.daemon.jobs.forming import herald
 from ultima.daemon.jobs.job import Job, Joined, Joiner, JoinSpec, Session, engine_config
@@ -107,7 +108,7 @@ class JobTable:
 
     async def join(self, trainer: Trainer, spec: JoinSpec, deadline: float) -> Joined:
         """Makes an attached trainer a rank of a job. Raises Refused; also when the trainer dies meanwhile."""
-        work = asyncio.ensure_future(self._join(trainer, spec, deadline))
+        work = asyncio.ensure_future(until_seated(lambda lost: self._join(trainer, spec, deadline, lost)))
         gone = asyncio.ensure_future(trainer.gone.wait())
         try:
             await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
@@ -151,8 +152,9 @@ class JobTable:
         if trainer in self._at:
             self._drop_session(*self._at[trainer], in_good_order=False)
 
-    async def _join(self, trainer: Trainer, spec: JoinSpec, deadline: float) -> Joined:
+    async def _join(self, trainer: Trainer, spec: JoinSpec, deadline: float, lost: Set[int]) -> Joined:
         job = await self._admit(trainer, spec, deadline)
+        job.taken |= lost
         here = Place(self._config.address, self._grpc_port)
         work = herald(job, spec, trainer, here, lambda spec: self.fellows.forming(spec, job.uid))
         heralding = spawn(work, f"herald-{job.name}")

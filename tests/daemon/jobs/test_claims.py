@@ -15,7 +15,7 @@ from tests.daemon.trust.secure import secure
 from ultima.daemon.base.errors import AlreadyExists, DeadlineExceeded, FailedPrecondition, InvalidArgument, Unavailable
 from ultima.daemon.hosts import membership, seating
 from ultima.daemon.hosts.host import Host, State
-from ultima.daemon.jobs.claims import Claims
+from ultima.daemon.jobs.claims import Claims, SeatLost, until_seated
 from ultima.daemon.jobs.job import Job
 from ultima.daemon.jobs.link import Link
 from ultima.daemon.process.server import Daemon
@@ -140,6 +140,58 @@ async def test_two_newcomers_with_one_seat__one_of_them_gives_way(
     await whole(hosts)
 
 
+@pytest.mark.check
+async def test_a_host_that_believes_in_paths_to_all__hears_that_another_one_has_its_seat(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both hosts that are in have taken the third one for seat 2, while they called the fourth one by the same seat: it
+    has paths that nobody there knows of, so nobody refuses it, and nobody takes it in."""
+    hosts = await begun(house, monkeypatch, [await house.daemon() for _ in range(6)])
+    first, second = house.daemons[:2]
+    monkeypatch.setattr(second._coordinator, "restore", lambda *told: None)
+    await enter(house, hosts[2], first)
+    late, believed = hosts[3], list[int]()
+
+    def believe(member: Daemon) -> None:
+        plain = member.jobs.fellows.connect
+
+        async def connect(request: peer_pb2.ConnectRequest, caller: Host, deadline: float) -> peer_pb2.ConnectResponse:
+            if caller.grpc_port != late.grpc_port or caller.index != 2 or request.doubt:
+                return await plain(request, caller, deadline)
+            links, own = job(late).links, job(member).own
+            assert links is not None and own is not None
+            await links.called(own, (1000 + own.index,), 1, doubt=False)
+            believed.append(own.index)
+            return peer_pb2.ConnectResponse(incarnation=own.incarnation)
+
+        monkeypatch.setattr(member.jobs.fellows, "connect", connect)
+
+    for member in hosts[:2]:
+        believe(member)
+    await enter(house, late, second)
+    assert sorted(believed) == [0, 1]
+    assert seats(hosts[2:]) == [2, 3] and job(late).taken == {2}
+    await whole(hosts)
+
+
+async def test_until_seated__tries_other_seats_and_raises_what_else_there_is() -> None:
+    tried = []
+
+    async def join(lost: frozenset[int]) -> str:
+        tried.append(lost)
+        if len(tried) < 3:
+            raise SeatLost("another host has it", seat=4 + len(tried))
+        if len(tried) == 3:
+            return "in"
+        raise Unavailable("away")
+
+    assert await until_seated(join) == "in"
+    assert tried == [set(), {5}, {5, 6}]
+    with pytest.raises(Unavailable, match="away"):
+        await until_seated(join)
+    assert tried[3:] == [set()]
+
+
 class Place(Claims):
     """The paths of host 0 to hosts 1 and 2, of which host 1 is connected as life 50."""
 
@@ -164,6 +216,11 @@ class Place(Claims):
         if self.answer is not None:
             raise self.answer
         return peer_pb2.ConnectResponse()
+
+    async def stands_by(self, link: Link) -> None:
+        self.asked.append(link.host.incarnation)
+        if self.answer is not None:
+            raise self.answer
 
 
 def host(index: int, life: int) -> Host:
@@ -193,6 +250,21 @@ async def test_claims__whose_a_seat_is(
             await place._check_seat(link, host(1, 60))
         assert str(error) in str(found.value)
     assert place.asked == asked and link.up() is stands
+
+
+@pytest.mark.parametrize(
+    ("answer", "lost"), [(None, False), (Unavailable("away"), False), (AlreadyExists("host 5 has it"), True)]
+)
+async def test_claims__who_is_not_taken_in_asks_for_its_seat(answer: Exception | None, lost: bool) -> None:
+    """It asks those that it has paths to; that one does not answer says nothing."""
+    place = Place(answer, set())
+    if lost:
+        with pytest.raises(SeatLost, match="host 5 has it") as found:
+            await place.check_own_seat()
+        assert found.value.seat == 0
+    else:
+        await place.check_own_seat()
+    assert place.asked == [50], "there is no path to host 2"
 
 
 def test_claims__a_newcomer_calls_whom_it_is_told_of() -> None:
