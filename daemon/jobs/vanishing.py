@@ -23,11 +23,11 @@ from ultima.daemon.jobs.link import Link
 
 ANSWER_SECONDS = 1.0  # for a daemon to answer whether it lives
 HEARD_SECONDS, HEARD_TRIPS = 0.12, 4  # without a datagram though it is asked, or so many round trips: it is gone
-LOOK_SECONDS = 0.03  # from one question over UDP to the next
+LOOK_SECONDS = 0.03  # from one question over UDP to the next, and between two looks
 QUESTIONS = 4  # at least: this loop may have been held up, and a datagram be lost
-AGAIN_SECONDS = (
-    0.2  # before a daemon is asked again that could not be: a process that dies may not have closed its port
-)
+# Before a daemon is asked again that could not be, and at most, for it doubles each time. A process that dies closes its
+# connections one by one: where the watch goes first, its port still takes a connection for a moment.
+AGAIN_SECONDS, AGAIN_MOST_SECONDS = 0.01, 0.2
 SUSPECT_SECONDS = 0.25  # between two looks at who says nothing in ops that are not complete
 
 Absent = Callable[[Job, int, str], None]
@@ -98,8 +98,9 @@ class Silence:
                 self._watch_anew(link.host.place)
 
         lives = await ask()
-        loop, asked = asyncio.get_running_loop(), asyncio.create_task(self._again(ask))
-        before, since, questions = self._counts(job, [link])[link], loop.time(), 0
+        loop, pause = asyncio.get_running_loop(), AGAIN_SECONDS
+        asked = asyncio.create_task(self._again(ask, pause))
+        before, since, questions, due = self._counts(job, [link])[link], loop.time(), 0, 0.0
         try:
             while same() and not lives:
                 if lives is False:
@@ -114,19 +115,19 @@ class Silence:
                 elif questions >= QUESTIONS and silent >= max(HEARD_SECONDS, HEARD_TRIPS * self._trip(job, link)):
                     gone("its daemon does not answer, and nothing comes from it")
                     return
-                else:
+                elif loop.time() >= due:
                     self._engine.peer_ask(job.number, link.host.index)
-                    questions += 1
-                await asyncio.sleep(LOOK_SECONDS)
+                    questions, due = questions + 1, loop.time() + LOOK_SECONDS
+                await asyncio.wait({asked}, timeout=LOOK_SECONDS)
                 if asked.done():
-                    lives = asked.result()
-                    asked = asyncio.create_task(self._again(ask))
+                    lives, pause = asked.result(), min(2 * pause, AGAIN_MOST_SECONDS)
+                    asked = asyncio.create_task(self._again(ask, pause))
         finally:
             asked.cancel()
 
     @staticmethod
-    async def _again(ask: Callable[[], Awaitable[bool | None]]) -> bool | None:
-        await asyncio.sleep(AGAIN_SECONDS)
+    async def _again(ask: Callable[[], Awaitable[bool | None]], pause: float) -> bool | None:
+        await asyncio.sleep(pause)
         return await ask()
 
     def _counts(self, job: Job, links: list[Link]) -> dict[Link, int]:

@@ -13,6 +13,7 @@ was wrong, no receipt untrue, no digest divergent, and that daemon came back to 
 from __future__ import annotations
 
 import argparse
+import math
 import random
 import statistics
 import sys
@@ -78,16 +79,17 @@ def machines(count: int, far: Far | None) -> Iterator[Sequence[Machine]]:
 
 
 def pauses(found: Churn, usual: float) -> dict[str, list[float]]:
-    """Of each event the seconds by which the longest op of those that stayed was longer than the usual one."""
-    stop = [event.at for event in found.events[1:]] + [found.events[-1].at + LOOK_S]
+    """Of each event the seconds by which the longest op of those that stayed was longer than the usual one. Of an op
+    that the next event falls into only the time before that is of this one."""
+    following = [event.at for event in found.events[1:]] + [math.inf]
     ret: dict[str, list[float]] = {kind: [] for kind in KINDS}
     starts = [[op.began for op in life.log] for life in found.past]
-    for event, until in zip(found.events, stop, strict=True):
-        until, longest = min(until, event.at + LOOK_S), 0.0
+    for event, then in zip(found.events, following, strict=True):
+        until, longest = min(then, event.at + LOOK_S), 0.0
         for life, began in zip(found.past, starts, strict=True):
             ops = life.log[max(0, bisect_left(began, event.at) - 1) : bisect_left(began, until)]
             if life.number != event.number and life.log and life.log[0].ended < event.at < life.log[-1].began:
-                longest = max([longest, *(op.ended - op.began for op in ops if op.ended > event.at)])
+                longest = max([longest, *(min(op.ended, then) - op.began for op in ops if op.ended > event.at)])
         ret[event.what].append(max(0.0, longest - usual))
     return ret
 

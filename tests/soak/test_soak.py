@@ -29,6 +29,10 @@ def test_elastic__what_an_event_cost_the_others() -> None:
     assert cost["join"] == [pytest.approx(0.0, abs=1e-9)] and cost["kill"] == [pytest.approx(0.3)]
     assert gone_after(found) == [pytest.approx(5.32 - 4.995)]
     assert ready_after(found) == [pytest.approx(0.01)], "of the one that joined; host 0 was there before"
+    found.events.insert(1, Event(4.99, "leave", 1))
+    assert pauses(found, 0.01) == {**cost, "leave": [pytest.approx(0.0, abs=1e-9)]}, "it waited for the kill"
+    found.events.insert(3, Event(5.21, "leave", 1))
+    assert pauses(found, 0.01)["kill"] == [pytest.approx(0.2)], "until the next event"
 
 
 def samples(growth_after: float, bytes_per_s: float) -> list[Sample]:

@@ -20,13 +20,16 @@ CALM, LOSSY, NARROW = "no loss", "1 % loss", "100 Mbit/s"
 GLOO, BBR, OWN = "gloo cubic", "gloo bbr", "ultima bounded"
 BEST_EFFORT, HADAMARD = "ultima best effort", "ultima best effort, Hadamard"
 SPARSE = "ultima sparse 1 %"
+INT8, INT4 = "ultima int8", "ultima int4"
+QUANTISED = (INT8, INT4)
 OWNS = (OWN, BEST_EFFORT, HADAMARD)
 CONTENDERS = (GLOO, BBR, *OWNS)
-SHOWN = (*CONTENDERS, SPARSE)
+SHOWN = (*CONTENDERS, SPARSE, *QUANTISED)
 CHANCE = 0.1  # ten classes
 TOLERANCE = 0.003
 TO_CUBIC, TO_BETTER, TO_OWN, STEP_TO_GLOO, POINTS_BELOW = 0.5, 0.75, 1.06, 1.0, 0.3
 SPARSE_TO_DENSE = 1 / 3
+QUANTISED_TO_GLOO = 0.6
 
 Point = tuple[int, float, float]
 
@@ -169,16 +172,28 @@ def checks(runs: Sequence[Run], model: str) -> list[Check]:
         case = f"{model}, {NARROW}, {SPARSE}"
         to_dense = ratio(sparse, dense, wanted, rivals=False)
         rows.append(Check(case, "time to accuracy, to dense gradients", to_dense, SPARSE_TO_DENSE))
+    rivals = [everywhere(runs, model, CALM, name) for name in (GLOO, BBR)]
+    for name in QUANTISED:
+        mine = of(runs, model, CALM, name)
+        if not mine:
+            continue
+        to = [ratio(mine, theirs, wanted, rivals=True) for theirs in rivals if theirs]
+        case = f"{model}, {CALM}, {name}"
+        rows += [
+            step_check(runs, model, name, QUANTISED_TO_GLOO),
+            Check(case, "time to accuracy, to the better Gloo", max(to, default=math.nan), QUANTISED_TO_GLOO),
+            accuracy_check(runs, model, name, CALM),
+        ]
     if not sparse or of(runs, model, CALM, OWN):
         rows.append(step_check(runs, model))
     return rows
 
 
-def accuracy_check(runs: Sequence[Run], model: str, name: str) -> Check:
+def accuracy_check(runs: Sequence[Run], model: str, name: str, network: str = LOSSY) -> Check:
     """Points by which the mean final accuracy is below lossless Gloo's, over the seeds that both have."""
-    mine, theirs = of(runs, model, LOSSY, name), of(runs, model, CALM, GLOO)
+    mine, theirs = of(runs, model, network, name), of(runs, model, CALM, GLOO)
     both = sorted(mine.keys() & theirs.keys())
-    case = f"{model}, {LOSSY}, {name}"
+    case = f"{model}, {network}, {name}"
     title = "final accuracy, points below lossless Gloo"
     if not both:
         return Check(case, title, math.nan, POINTS_BELOW)
@@ -187,12 +202,12 @@ def accuracy_check(runs: Sequence[Run], model: str, name: str) -> Check:
     return Check(case, title, other - mean, POINTS_BELOW, note=note)
 
 
-def step_check(runs: Sequence[Run], model: str) -> Check:
+def step_check(runs: Sequence[Run], model: str, name: str = OWN, limit: float = STEP_TO_GLOO) -> Check:
     """Median step without loss, over all seeds that both have."""
-    mine, theirs = of(runs, model, CALM, OWN), of(runs, model, CALM, GLOO)
+    mine, theirs = of(runs, model, CALM, name), of(runs, model, CALM, GLOO)
     both = sorted(mine.keys() & theirs.keys())
-    case, title = f"{model}, {CALM}, {OWN}", "median step, to Gloo over cubic"
+    case, title = f"{model}, {CALM}, {name}", "median step, to Gloo over cubic"
     if not both:
-        return Check(case, title, math.nan, STEP_TO_GLOO)
+        return Check(case, title, math.nan, limit)
     own, gloo = (median([ms for seed in both for ms in found[seed].step_ms]) for found in (mine, theirs))
-    return Check(case, title, own / gloo, STEP_TO_GLOO, note=f"{own:.1f} and {gloo:.1f} ms")
+    return Check(case, title, own / gloo, limit, note=f"{own:.1f} and {gloo:.1f} ms")

@@ -4,6 +4,7 @@
     make tta                                all of it, 30 to 40 minutes, root, a quiet machine
     make tta ARGS=--quick                   a look of about four minutes; its verdicts mean little
     make tta ARGS=--sparse                  sparse gradients beside dense ones at 100 Mbit/s, ten minutes
+    make tta ARGS=--quantised               gradients in few bits beside dense ones without loss, ten minutes
     make tta ARGS="--redraw FILE.json"      table, criteria and plot again from a run's figures
 
 Exit status: 0 when all trainings came to their end, whatever the verdicts.
@@ -24,7 +25,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from tests.bench import report as bench_report
 from tests.bench.tta import report
-from tests.bench.tta.study import DEFAULT, LONG, QUICK, SPARSER, Bench, Plan, Study
+from tests.bench.tta.study import DEFAULT, FEW_BITS, LONG, QUICK, SPARSER, Bench, Plan, Study
 from tests.lab.lab import unavailable
 from ultima.demo.data import fashion_folder
 
@@ -38,10 +39,11 @@ def _parse() -> argparse.Namespace:
     effort.add_argument("--quick", action="store_true", help="a look: few steps, two networks, one seed")
     effort.add_argument("--long", action="store_true", help="five times the steps")
     effort.add_argument("--sparse", action="store_true", help="sparse gradients beside dense ones at 100 Mbit/s")
+    effort.add_argument("--quantised", action="store_true", help="gradients in 8 and 4 bits beside dense ones")
     effort.add_argument("--redraw", type=Path, metavar="JSON", help="measure nothing: show a run's figures again")
     parser.add_argument("--json", type=Path, default=BUILD, metavar="FOLDER")
     parser.add_argument(
-        "--plots", type=Path, metavar="FOLDER", help="docs/plots by default; of --quick and --sparse build/bench"
+        "--plots", type=Path, metavar="FOLDER", help="docs/plots by default; of a part of it build/bench"
     )
     return parser.parse_args()
 
@@ -49,6 +51,8 @@ def _parse() -> argparse.Namespace:
 def _plan(options: argparse.Namespace) -> Plan:
     if options.sparse:
         return SPARSER
+    if options.quantised:
+        return FEW_BITS
     return QUICK if options.quick else LONG if options.long else DEFAULT
 
 
@@ -90,7 +94,7 @@ def main() -> int:
         path = options.json / f"tta-{time.strftime('%Y%m%d-%H%M%S')}.json"
         console.print(f"Figures: {report.save(study, machine, path)}")
     report.show(console, study)
-    folder = options.plots or (BUILD if options.quick or options.sparse else PLOTS)
+    folder = options.plots or (BUILD if options.quick or options.sparse or options.quantised else PLOTS)
     stamp = f"{machine['date']}, {machine['commit']}, {machine['cores']} cores of {machine['cpu']}"
     if study.runs:
         console.print(f"Plot: {report.draw(study, folder / 'tta.png', stamp)}")

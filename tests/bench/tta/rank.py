@@ -8,8 +8,8 @@ starts again behind a barrier.
 
 A request: model, seed, steps, batch (images per rank and step), learning_rate, evaluate_every (steps), images (of the
 test set, for the points of the curve; the end is always measured with all of them), deadline (seconds of an op, or
-null), ratio (share of the gradients that is sent, or null), alone (without the network: how long the work itself
-takes).
+null), ratio (share of the gradients that is sent, or null), wire (form of the gradients, or null), alone (without the
+network: how long the work itself takes).
 An answer: points (step, seconds, right, of), final (right, of), step_ms, and what Ultima's receipts add up to.
 """
 
@@ -140,9 +140,9 @@ def evaluate(model: nn.Module, images: data.Images, count: int) -> tuple[int, in
 def _hook_up(model: DistributedDataParallel, optimizer: torch.optim.Optimizer, request: dict[str, Any]) -> None:
     """An average over the ranks whose gradients came, by the deadline if there is one. What may go missing has no bound
     here: the curves are to show what it costs. In best effort replicas that differ are averaged now and then. With a
-    ratio the largest entries alone are sent, after the first tenth of the steps.
+    ratio the largest entries alone are sent, after the first tenth of the steps; with a wire all travel in its form.
     """
-    from ultima.torch import SparseState, sparse_hook
+    from ultima.torch import QuantState, SparseState, quantize_hook, sparse_hook
     from ultima.torch.hooks import HookState, allreduce_hook, guard
 
     common: dict[str, Any] = {"deadline": request["deadline"], "budget": None, "sync_every": SYNC_EVERY}
@@ -150,6 +150,9 @@ def _hook_up(model: DistributedDataParallel, optimizer: torch.optim.Optimizer, r
         warmup = request["steps"] // WARMUP
         state: HookState = SparseState(ratio=request["ratio"], start_step=0, warmup_steps=warmup, **common)
         model.register_comm_hook(state, sparse_hook)
+    elif request["wire"] is not None:
+        state = QuantState(request["wire"], **common)
+        model.register_comm_hook(state, quantize_hook)
     else:
         state = HookState(**common)
         model.register_comm_hook(state, allreduce_hook)

@@ -16,13 +16,14 @@ from rich.table import Table as Grid
 from tests import drawing
 from tests.bench.report import checks_grid
 from tests.bench.tta import curves
-from tests.bench.tta.curves import BBR, BEST_EFFORT, GLOO, HADAMARD, OWN, SHOWN, SPARSE, Run
+from tests.bench.tta.curves import BBR, BEST_EFFORT, GLOO, HADAMARD, INT4, INT8, OWN, SHOWN, SPARSE, Run
 from tests.bench.tta.study import Study
 
 COLOURS = {GLOO: "#c44e52", BBR: "#dd8452", OWN: "#4c72b0", BEST_EFFORT: "#55a868", HADAMARD: "#8172b3",
-           SPARSE: "#937860"}  # fmt: skip
+           SPARSE: "#937860", INT8: "#64b5cd", INT4: "#8c8c8c"}  # fmt: skip
 LABELS = {GLOO: "Gloo, cubic", BBR: "Gloo, bbr", OWN: "Ultima, bounded", BEST_EFFORT: "Ultima, best effort",
-          HADAMARD: "Ultima, best effort, Hadamard", SPARSE: "Ultima, sparse 1 %"}  # fmt: skip
+          HADAMARD: "Ultima, best effort, Hadamard", SPARSE: "Ultima, sparse 1 %", INT8: "Ultima, int8",
+          INT4: "Ultima, int4"}  # fmt: skip
 MODELS = {"lenet": "LeNet-5, 0.25 MB", "wide": "CNN, 25 MB"}
 
 

@@ -24,10 +24,13 @@ from tests.bench.tta.curves import (
     CONTENDERS,
     GLOO,
     HADAMARD,
+    INT4,
+    INT8,
     LOSSY,
     NARROW,
     OWN,
     OWNS,
+    QUANTISED,
     SPARSE,
     Run,
 )
@@ -53,12 +56,14 @@ NETWORKS = {**BAD, NARROW: Network(rate=100.0)}
 ENVIRONMENTS = {
     OWN: {"ULTIMA_MODE": "bounded"},
     SPARSE: {"ULTIMA_MODE": "bounded"},
+    INT8: {"ULTIMA_MODE": "bounded"},
+    INT4: {"ULTIMA_MODE": "bounded"},
     BEST_EFFORT: {"ULTIMA_MODE": "best_effort"},
     HADAMARD: {"ULTIMA_MODE": "best_effort", "ULTIMA_HADAMARD": "on"},
 }
 # With more seeds than one: what the final accuracy and the steps are compared of.
-SEEDED = ((CALM, (GLOO, OWN)), (LOSSY, OWNS))
-SPARSE_REQUEST = {"ratio": 0.01}
+SEEDED = ((CALM, (GLOO, OWN, *QUANTISED)), (LOSSY, OWNS))
+REQUESTS = {SPARSE: {"ratio": 0.01}, INT8: {"wire": "int8"}, INT4: {"wire": "int4"}}
 PATIENCE_S = 900.0
 RANK = Path(__file__).with_name("rank.py")
 
@@ -99,6 +104,8 @@ QUICK = Plan({"lenet": Course(60, 1000, seeds=(1,)), "wide": Course(12, 1000, se
              networks=(CALM, LOSSY), contenders=(GLOO, BBR, OWN, BEST_EFFORT), alone_steps=4)  # fmt: skip
 SPARSER = Plan({"wide": Course(120, 2500, seeds=(1,))}, points=24, networks=(NARROW,), contenders=(OWN, SPARSE),
                sparse_steps=2.0)  # fmt: skip
+FEW_BITS = Plan({"lenet": Course(300, 10_000), "wide": Course(60, 2500)}, points=12, networks=(CALM,),
+                contenders=(GLOO, BBR, OWN, *QUANTISED))  # fmt: skip
 LONG = Plan({"lenet": Course(1500, 10_000), "wide": Course(300, 5000)}, points=20)
 
 
@@ -158,9 +165,7 @@ class Bench:
         deadline_s = self._deadline_s(model, name) if network == SLOW else None
         self._note(f"{model}, {network}, {name}, seed {seed}")
         steps = round(self.plan.models[model].steps * (self.plan.sparse_steps if name == SPARSE else 1))
-        request = {**self._request(model, steps), "seed": seed, "deadline": deadline_s}
-        if name == SPARSE:
-            request |= SPARSE_REQUEST
+        request = {**self._request(model, steps), "seed": seed, "deadline": deadline_s, **REQUESTS.get(name, {})}
         try:
             answers = self._gang(name).ask(request, PATIENCE_S)
         except GangError as error:
@@ -182,7 +187,7 @@ class Bench:
         return {"model": model, "seed": 0, "steps": steps, "batch": self.plan.batch,
                 "images": self.plan.models[model].images, "learning_rate": self.plan.learning_rate,
                 "evaluate_every": max(1, steps // self.plan.points), "deadline": None,
-                "alone": False, "ratio": None}  # fmt: skip
+                "alone": False, "ratio": None, "wire": None}  # fmt: skip
 
     def _deadline_s(self, model: str, name: str) -> float | None:
         """For bounded ops where a host is slow: somewhat above what they take where none is, as in `make bench`. Best

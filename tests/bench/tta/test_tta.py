@@ -11,7 +11,7 @@ from rich.console import Console
 
 from tests.bench.criteria import Check
 from tests.bench.tta import curves, report
-from tests.bench.tta.curves import BBR, BEST_EFFORT, CALM, GLOO, LOSSY, NARROW, OWN, SPARSE, Run, time_to
+from tests.bench.tta.curves import BBR, BEST_EFFORT, CALM, GLOO, INT8, LOSSY, NARROW, OWN, SPARSE, Run, time_to
 from tests.bench.tta.study import SLOW, Bench, Course, Plan, Study, _run_of
 
 
@@ -104,6 +104,16 @@ def test_checks__sparse_is_held_against_dense_on_the_same_link() -> None:
     assert len(curves.checks([*runs, a_run(OWN, CALM, 1)], "wide")) == 2, "the median step, too"
 
 
+def test_checks__few_bits_are_held_against_the_better_gloo_without_loss() -> None:
+    runs = [a_run(GLOO, CALM, 4), a_run(BBR, CALM, 3), a_run(INT8, CALM, 1.5, last=0.798), a_run(OWN, CALM, 4)]
+    found = by_name(curves.checks(runs, "wide"), INT8)
+    assert found["median step, to Gloo over cubic"].value == pytest.approx(0.375)
+    assert found["time to accuracy, to the better Gloo"].value == pytest.approx(0.5 * (2 + 0.097 / 0.098) / 2.97)
+    assert found["time to accuracy, to the better Gloo"].limit == found["median step, to Gloo over cubic"].limit == 0.6
+    assert found["final accuracy, points below lossless Gloo"].value == pytest.approx(0.2)
+    assert by_name(curves.checks(runs, "wide"), OWN).keys() == {"median step, to Gloo over cubic"}
+
+
 def test_checks__one_that_never_gets_there_fails_and_is_not_left_out() -> None:
     runs = [a_run(GLOO, CALM, 2), a_run(GLOO, LOSSY, 10, last=0.6), a_run(BEST_EFFORT, LOSSY, 1, last=0.75)]
     found = by_name(curves.checks(runs, "wide"), BEST_EFFORT)
@@ -124,7 +134,7 @@ def test_limits__are_those_of_the_issue() -> None:
     """Typed a second time on purpose: a limit must not move without two places saying so."""
     limits = (curves.TO_CUBIC, curves.TO_BETTER, curves.TO_OWN, curves.STEP_TO_GLOO, curves.POINTS_BELOW)
     assert limits == (0.5, 0.75, 1.06, 1.0, 0.3)
-    assert curves.SPARSE_TO_DENSE == 1 / 3
+    assert curves.SPARSE_TO_DENSE == 1 / 3 and curves.QUANTISED_TO_GLOO == 0.6
 
 
 def test_run__takes_the_slowest_rank_and_adds_the_bytes() -> None:
@@ -207,6 +217,23 @@ def test_bench__sparse_gradients_on_a_narrow_link() -> None:
     assert of_dense == pytest.approx(2, rel=1e-4), "in bytes of the dense tensor, and the small ops besides"
     assert min(dense.step_ms) > 2 * 24_800_000 * 8 * 0.75 / 100e6 * 1e3, "no step can be quicker over this link"
     assert min(sparse.step_ms) < min(dense.step_ms)
+
+
+@pytest.mark.root
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_bench__gradients_in_few_bits() -> None:
+    """They train, nothing is missing, and they are quicker than dense ones."""
+    pytest.importorskip("torch", reason="torch is not installed")
+    plan = Plan({"wide": Course(4, 40, seeds=(1,))}, points=2, networks=(CALM,), contenders=(OWN, INT8),
+                data="digits", alone_steps=1)  # fmt: skip
+    study = Bench(plan, lambda text: None).run()
+    assert study.failures == []
+    dense, few = study.runs
+    assert [run.contender for run in study.runs] == [OWN, INT8]
+    assert dense.receipts["missing_bytes"] == few.receipts["missing_bytes"] == 0
+    assert few.receipts["expected_bytes"] == dense.receipts["expected_bytes"]
+    assert min(few.step_ms) < min(dense.step_ms)
 
 
 def test_rank__batches_and_rate() -> None:

@@ -63,6 +63,26 @@ async def test_alive__nobody_can_be_asked(monkeypatch: pytest.MonkeyPatch) -> No
                 each.close()
 
 
+async def test_a_daemon_that_dies_slowly__is_asked_again_at_once(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its watch is the first of its connections that the kernel closes, and the next one is still taken. That nothing
+    comes any more would be seen much later here."""
+    monkeypatch.setattr(vanishing, "HEARD_SECONDS", 600.0)
+    daemons = [await house.daemon() for _ in range(2)]
+    await house.job(daemons)
+    lives: list[bool | None] = [None, None, False]
+
+    async def asked(*_: object) -> bool | None:
+        return lives.pop(0)
+
+    monkeypatch.setattr(vanishing, "alive", asked)
+    job = daemons[0].jobs.all()[0]
+    assert job.links is not None
+    link = job.links[1]
+    daemons[0].jobs.fellows.silence.lost(job, link)
+    await eventually(lambda: not link.up(), "it is gone")
+    assert link.why == "its daemon is gone" and not lives
+
+
 class Heard:
     """What an engine's snapshot says of peers: bytes that grow as long as a test wants, or with each question."""
 
