@@ -13,7 +13,14 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
-from ultima.daemon.base.errors import AlreadyExists, DeadlineExceeded, FailedPrecondition, Refused, Unavailable
+from ultima.daemon.base.errors import (
+    AlreadyExists,
+    DeadlineExceeded,
+    FailedPrecondition,
+    NotFound,
+    Refused,
+    Unavailable,
+)
 from ultima.daemon.hosts import membership
 from ultima.daemon.hosts.host import Host, State
 from ultima.daemon.jobs.link import Link
@@ -130,7 +137,7 @@ class Claims:
         if not self._is_in(caller):
             try:
                 await self._claim(link, caller.incarnation)
-            except FailedPrecondition as error:
+            except (FailedPrecondition, NotFound) as error:
                 log.info("seat given up job=%s host=%d reason=%s", self._job, caller.index, error)
             except Refused as error:
                 raise DeadlineExceeded(f"{name}: whether {link.host.name} gives it up is not known: {error}") from None

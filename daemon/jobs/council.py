@@ -25,7 +25,8 @@ from ultima.daemon.hosts.host import Host, Place, State
 from ultima.daemon.hosts.peers import Peers
 from ultima.daemon.jobs import epoch_words
 from ultima.daemon.jobs.decree import Seat
-from ultima.daemon.jobs.epoch import Epoch, Member, Word
+from ultima.daemon.jobs.epoch import HEIR, Epoch, Member, Word
+from ultima.daemon.jobs.heirs import Heirs
 from ultima.daemon.jobs.here import Here
 from ultima.daemon.jobs.job import Job, Standing, View
 from ultima.daemon.jobs.link import Link
@@ -70,6 +71,10 @@ class _Room:
     """Of which an event has told."""
     places: dict[int, Place] = field(default_factory=dict)
     """Where the host of each slot is, or was last."""
+    hosts: dict[Member, Host] = field(default_factory=dict)
+    """Of each member that there was a path to."""
+    heirs: Heirs | None = None
+    """Asks after the hosts that this one's branch left, while it waits for them."""
 
 
 class Council:
@@ -173,6 +178,8 @@ class Council:
         room = self._rooms.pop(job, None)
         if room is not None and room.timer is not None:
             room.timer.cancel()
+        if room is not None and room.heirs is not None:
+            room.heirs.close()
         job.word = job.standing = None
 
     async def admitted(self, job: Job, deadline: float) -> None:
@@ -353,6 +360,7 @@ class Council:
         self._sample(room, now, wishes.next_op)
         room.opened = room.opened or wishes.next_op > room.first_op
         for link in job.links.values():
+            room.hosts[Member(link.host.index, link.host.incarnation)] = link.host
             if room.places.setdefault(link.host.index, link.host.place) != link.host.place:
                 room.places[link.host.index] = link.host.place
                 room.seat.flaps.forget(link.host.index)  # another host has its seat
@@ -366,7 +374,7 @@ class Council:
             round_trip=max(trips, default=0.0),
             opened=room.opened,
             leaving=room.leaving or job.follows,  # it does not go on alone either
-            wishes=wishes.options,
+            wishes=(*wishes.options[:HEIR], int(_is_heir(room))),
             change=tuple(sorted(change.items())),
             short=room.waits_from is not None,
             stride=STEP_OPS if coded else 1,
@@ -411,7 +419,9 @@ class Council:
         """Has ops wait if the job has too few hosts, and tells trainers who is in."""
         job, rules = room.job, room.job.elastic
         assert rules is not None
-        apart = rules.split_waits and bool(epoch.line)
+        apart = rules.split_waits and bool(epoch.line) and not epoch.options[HEIR]
+        room.hosts = {m: host for m, host in room.hosts.items() if m in epoch.members or m in (room.seat.left or ())}
+        self._ask_after_others(room, waits=apart and room.seat.member)
         if not room.seat.member or apart or len(epoch.members) < rules.least:
             self._wait(room, epoch.start if room.waits_from is None and room.seat.member else 0)
         else:
@@ -421,6 +431,16 @@ class Council:
         for session in job.sessions.values():
             session.trainer.see(told)
         asyncio.get_running_loop().call_soon(self._let_go, room)
+
+    def _ask_after_others(self, room: _Room, waits: bool) -> None:
+        """Has those asked after that this host's branch left, if ops wait for them."""
+        left, links = room.seat.left if waits else None, room.job.links
+        if room.heirs is not None and room.heirs.left != left:
+            room.heirs.close()
+            room.heirs = None
+        if left and room.heirs is None and links is not None:
+            hosts = {m: room.hosts.get(m) for m in left}
+            room.heirs = Heirs(room.job.name, hosts, links.is_over, lambda: self._turn(room))
 
     def _let_go(self, room: _Room) -> None:
         """Of a host that left in good order the path is given up as soon as nothing of its last op is needed here: an
@@ -449,7 +469,8 @@ class Council:
         members, owners = epoch_words.mask(epoch.members), epoch_words.mask(epoch.owners)
         world = len(epoch.members) if job.elastic else job.membership.world_size
         settings = epoch.settings.seeded(job.generation)
-        values = (epoch.number, epoch.id, epoch.start, members, owners, epoch.options, world, settings)
+        options = (*epoch.options[:HEIR], 0)
+        values = (epoch.number, epoch.id, epoch.start, members, owners, options, world, settings)
         self._engine.epoch(job.number, EngineEpoch(*values))
 
     def _put_in_force(self, job: Job, epoch: Epoch) -> None:
@@ -461,6 +482,14 @@ class Council:
             log.info("options job=%s op_seq=%d %s", job.name, job.in_force.start, said)
             text = f"job {job.name}, from op {job.in_force.start} on: {epoch.settings.changes(before)}"
             self.note("options_changed", text, job.name, "info")
+
+
+def _is_heir(room: _Room) -> bool:
+    """Whether this host's branch waits for nobody, as far as it knows."""
+    epoch = room.epoch
+    if epoch is None or not epoch.line or not room.seat.member:
+        return False
+    return epoch.options[HEIR] == 1 or (room.heirs is not None and room.heirs.alone)
 
 
 def is_there(link: Link) -> bool:

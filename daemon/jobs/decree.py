@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from ultima.daemon.base.options import DEFAULTS, Options
 from ultima.daemon.base.ranges import WINDOW
 from ultima.daemon.jobs.epoch import (
+    HEIR,
     NO_BALLOT,
     PATIENCE_S,
     WISHES_NONE,
@@ -37,6 +38,7 @@ from ultima.daemon.jobs.epoch import (
     contrary,
     decide,
     described,
+    left_behind,
     may_have_been_decided,
     quorum,
     unhurried,
@@ -80,6 +82,8 @@ class Seat:
         self.why = ""
         """Why the epoch that holds came about, as far as this host knows."""
         self.flaps, self.damped = Flaps(), frozenset[Member]()
+        self.left = left_behind(None, None, first) if first is not None else None
+        """Hosts that the branch left in which this one is; None if it cannot know."""
         self.trouble = ""
         """Why this host does not accept what is proposed."""
         self._decree = _Decree(first) if first is not None else None
@@ -316,18 +320,20 @@ class Seat:
             self._met_at = self._now
         if self._at(self._met_at + BACK_S):
             self._decree, self._former = self._former, None
+            self.left = left_behind(None, None, self._decree.base) if self._decree is not None else None
             self._begun("nobody of the better line is left")
 
     def _take(self, epoch: Epoch) -> None:
         """An epoch holds."""
         known = described(self.epoch, epoch, self.words) if self.epoch is not None else ""
-        why = self._reasons.get(epoch.id, known)
+        why, was = self._reasons.get(epoch.id, known), self._base()
         if self.me not in epoch.members:
             if self.member:
                 self._former = self._decree
             self._met_at = self._now
         else:
             self._former, self._newest = None, epoch.number
+            self.left = left_behind(self.left, was, epoch)
         tuned = self.epoch is not None and self.epoch.settings != epoch.settings
         self._decree = _Decree(epoch)
         self._begun(why, settles=not tuned)
@@ -389,7 +395,7 @@ class Seat:
             tuple(company),
             owners or frozenset(company),
             (*line, Fork(len(company), fork, self.me)),
-            base.options if base is not None else WISHES_NONE,
+            (*base.options[:HEIR], 0) if base is not None else WISHES_NONE,
             base.settings if base is not None else self._settings,
         )
         self._reasons[branch.id] = "no majority of its hosts was seen for a second: these go on by themselves"
@@ -428,7 +434,7 @@ class Seat:
             rest = self._slow + REST_S
         if same_hosts and want.settings != base.settings:
             rest = self._changed + PATIENCE_S  # who wants another change all the time must not hold up every op
-        elif same_hosts and want.options != base.options:
+        elif same_hosts and unhurried(base, want) and want.options != base.options:
             rest = max(rest, self._settled + SETTLE_S)
         ready = max(self._wanted + PATIENCE_S * elder, self._retry_at, rest)
         if self._at(ready):

@@ -29,6 +29,7 @@ PATIENCE_S = (
 )
 UINT64 = 2**64 - 1
 OPTIONS = 4  # agreed values of an epoch; each is the largest that a member wishes for
+HEIR = 3  # of them, and not the engine's: 1 for a branch that waits for nobody, as those that it left live no more
 WISHES_NONE = (0,) * OPTIONS
 
 
@@ -226,7 +227,19 @@ def _changed(base: Epoch, members: Iterable[Member], words: Mapping[Member, Word
 
 def unhurried(base: Epoch, child: Epoch) -> bool:
     """Whether nobody waits for what changes: neither a host nor a person, but owners and what is measured."""
-    return {*child.members} == {*base.members} and child.settings == base.settings
+    same = child.options[HEIR] == base.options[HEIR] and child.settings == base.settings
+    return same and {*child.members} == {*base.members}
+
+
+def left_behind(before: frozenset[Member] | None, base: Epoch | None, epoch: Epoch) -> frozenset[Member] | None:
+    """The hosts that were in lines which `epoch`'s branch left, and are not in it: none on the main line; None if a
+    host cannot know them. before: the same of `base`, in which it was until then; None if it was in none."""
+    if not epoch.line:
+        return frozenset()
+    if base is None or before is None or base.line not in (epoch.line, epoch.line[:-1]):
+        return None
+    forked = frozenset() if base.line == epoch.line else frozenset(base.members)
+    return (before | forked) - frozenset(epoch.members)
 
 
 def described(base: Epoch, child: Epoch, words: Mapping[Member, Word]) -> str:
@@ -238,7 +251,8 @@ def described(base: Epoch, child: Epoch, words: Mapping[Member, Word]) -> str:
         *(f"{_name(m)} {'leaves' if m in left else 'is gone'}" for m in out),
         *(f"{_name(m)} comes in" for m in child.members if m not in base.members),
         *(f"{_name(m)} owns a shard" for m in child.members if m in child.owners - base.owners and m in base.members),
-        *(f"option {number} becomes {new}" for number, (new, old) in options if new != old),
+        *(f"option {number} becomes {new}" for number, (new, old) in options if new != old and number != HEIR),
+        *["the hosts that were left live no more: these go on"] * (child.options[HEIR] > base.options[HEIR]),
         *(f"{name} becomes {word(name, new)}" for name, new in differences(base.settings, child.settings).items()),
     ]
     return ", ".join(said)

@@ -13,7 +13,14 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 
-from ultima.daemon.base.errors import DeadlineExceeded, FailedPrecondition, PermissionDenied, Refused, Unavailable
+from ultima.daemon.base.errors import (
+    DeadlineExceeded,
+    FailedPrecondition,
+    NotFound,
+    PermissionDenied,
+    Refused,
+    Unavailable,
+)
 from ultima.daemon.base.waiting import Changes
 from ultima.daemon.engine.host_engine import HostEngine
 from ultima.daemon.hosts.coordinator import Coordinator
@@ -147,6 +154,9 @@ class Fellows:
 
         if any(request.to_incarnation in job.former for job in self._named(request.job)):
             raise FailedPrecondition(f"job {request.job!r}: to_index = {request.to_index}: it gave up that seat")
+        life = request.to_incarnation
+        if request.doubt and life and all(job.incarnation != life for job in self._named(request.job)):
+            raise NotFound(f"job {request.job!r}: to_incarnation = {life}: no job here has it, or will")
         if not await self._changes.until(lambda: job_here() is not None, deadline):
             raise DeadlineExceeded(f"job {request.job!r} generation {request.generation}: has not begun here")
         job = job_here()

@@ -32,6 +32,7 @@ from ultima.daemon.base.errors import (
     AlreadyExists,
     DeadlineExceeded,
     FailedPrecondition,
+    NotFound,
     PermissionDenied,
     Refused,
     Unavailable,
@@ -375,6 +376,14 @@ class Links(Claims):
     async def stands_by(self, link: Link) -> None:
         """Returns when the life of a host that there is a path to says that it goes on. Raises Refused."""
         await self._request(link, (), link.host.incarnation, link.offer, doubt=True)
+
+    async def is_over(self, host: Host) -> bool:
+        """Whether the daemon in the place of a host says that this life of it is over. False where nobody does."""
+        try:
+            await self._request(Link(host), (), host.incarnation, 0, doubt=True)
+        except Refused as error:
+            return isinstance(error, NotFound)
+        return False
 
     async def _stands_by(self, link: Link, offer: int) -> bool:
         """Whether the host still lives the life that we know of; it makes a newer offer if that one was not its own."""

@@ -25,7 +25,7 @@ ANSWER_SECONDS = 1.0  # for a daemon to answer whether it lives
 HEARD_SECONDS, HEARD_TRIPS = 0.12, 4  # without a datagram though it is asked, or so many round trips: it is gone
 LOOK_SECONDS = 0.03  # from one question over UDP to the next, and between two looks
 QUESTIONS = 4  # at least: this loop may have been held up, and a datagram be lost
-# Before a daemon is asked again that could not be, and at most, for it doubles each time. A process that dies closes its
+# Before a daemon is asked again that could not be, and at most: it doubles each time. A process that dies closes its
 # connections one by one: where the watch goes first, its port still takes a connection for a moment.
 AGAIN_SECONDS, AGAIN_MOST_SECONDS = 0.01, 0.2
 SUSPECT_SECONDS = 0.25  # between two looks at who says nothing in ops that are not complete

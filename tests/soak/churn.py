@@ -66,7 +66,7 @@ class Life:
     """One life of a host in the job: a thread that calls one op after another until it is told to leave, or dies."""
 
     def __init__(
-        self, number: int, host: Machine, meet: Machine, job: str, most: int, seen: Seen, split: str = "wait"
+        self, number: int, host: Machine, meet: Machine, job: str, most: int, seen: Seen, split: str = "go on"
     ) -> None:
         self.number, self._seen, self._most, self._split = number, seen, most, split
         self.log: list[Op] = []

@@ -363,7 +363,7 @@ class ConnectRequest(google.protobuf.message.Message):
     """
     doubt: builtins.bool
     """Asks for an offer only if the called host has not made the offer with the number `offer`, which somebody else may
-    have forged. Only an error says that the called host does not live the life `to_incarnation`.
+    have forged. An error says that the called host does not live the life `to_incarnation`; NOT_FOUND: it is over.
     """
     renew: builtins.bool
     """Offers nothing: `seal` is a fresh secret for the path that stands, in the lanes whose ids `connection_ids` names.
@@ -696,7 +696,7 @@ class Epoch(google.protobuf.message.Message):
 
     @property
     def options(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
-        """What follows from measurements: the codec of contributions."""
+        """[0]: the codec of contributions. [3]: 1 for a branch that waits for nobody (daemon/jobs/heirs.py)."""
 
     @property
     def settings(self) -> ultima.v1.types_pb2.JobOptions:

@@ -10,12 +10,13 @@ from dataclasses import replace
 import pytest
 
 from tests.daemon.helpers import House, engine, eventually
-from ultima.daemon.base.errors import DeadlineExceeded, FailedPrecondition, Refused, Unavailable
+from ultima.daemon.base.errors import DeadlineExceeded, FailedPrecondition, NotFound, Refused, Unavailable
 from ultima.daemon.engine.engine import PeerStats, Status
 from ultima.daemon.hosts.host import Place
 from ultima.daemon.jobs import vanishing
 from ultima.daemon.jobs.vanishing import alive
 from ultima.daemon.process.server import Daemon
+from ultima.v1 import peer_pb2
 
 
 @pytest.mark.parametrize(
@@ -81,6 +82,18 @@ async def test_a_daemon_that_dies_slowly__is_asked_again_at_once(house: House, m
     daemons[0].jobs.fellows.silence.lost(job, link)
     await eventually(lambda: not link.up(), "it is gone")
     assert link.why == "its daemon is gone" and not lives
+
+
+async def test_a_daemon_that_was_started_anew__says_at_once_that_it_does_not_live_a_life(house: House) -> None:
+    """It knows no such life, and never will: nothing is to be waited for."""
+    daemons = [await house.daemon() for _ in range(2)]
+    await house.job(daemons)
+    caller = daemons[0].jobs.all()[0].own
+    assert caller is not None
+    request = peer_pb2.ConnectRequest(job="job", generation=5, to_index=1, to_incarnation=77, doubt=True)
+    never = asyncio.get_running_loop().time() + 600
+    with pytest.raises(NotFound, match="to_incarnation = 77: no job here has it"):
+        await daemons[1].jobs.fellows.connect(request, caller, never)
 
 
 class Heard:
