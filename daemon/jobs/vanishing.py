@@ -97,8 +97,9 @@ class Silence:
             if watched:
                 self._watch_anew(link.host.place)
 
-        lives = await ask()
-        loop, pause = asyncio.get_running_loop(), AGAIN_SECONDS
+        # A watch that ended says enough to ask the engine meanwhile; a daemon that is slow to answer is given its time.
+        lives = await ask() if watched else None
+        loop, pause = asyncio.get_running_loop(), AGAIN_SECONDS if watched else 0.0
         asked = asyncio.create_task(self._again(ask, pause))
         before, since, questions, due = self._counts(job, [link])[link], loop.time(), 0, 0.0
         try:
@@ -120,7 +121,7 @@ class Silence:
                     questions, due = questions + 1, loop.time() + LOOK_SECONDS
                 await asyncio.wait({asked}, timeout=LOOK_SECONDS)
                 if asked.done():
-                    lives, pause = asked.result(), min(2 * pause, AGAIN_MOST_SECONDS)
+                    lives, pause = asked.result(), min(max(AGAIN_SECONDS, 2 * pause), AGAIN_MOST_SECONDS)
                     asked = asyncio.create_task(self._again(ask, pause))
         finally:
             asked.cancel()

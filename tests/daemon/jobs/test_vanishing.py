@@ -84,6 +84,28 @@ async def test_a_daemon_that_dies_slowly__is_asked_again_at_once(house: House, m
     assert link.why == "its daemon is gone" and not lives
 
 
+async def test_a_host_whose_watch_ended__is_gone_once_nothing_comes_though_its_daemon_is_yet_to_answer(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first packet of a question to it may be lost, which TCP sends again after a second."""
+    daemons = [await house.daemon() for _ in range(2)]
+    await house.job(daemons)
+    asked = asyncio.Event()
+
+    async def never(*_: object) -> bool | None:
+        asked.set()
+        await asyncio.Event().wait()
+        return None
+
+    monkeypatch.setattr(vanishing, "alive", never)
+    job = daemons[0].jobs.all()[0]
+    assert job.links is not None
+    link = job.links[1]
+    daemons[0].jobs.fellows.silence.lost(job, link)
+    await eventually(lambda: not link.up(), "it is gone")
+    assert asked.is_set() and link.why == "its daemon does not answer, and nothing comes from it"
+
+
 async def test_a_daemon_that_was_started_anew__says_at_once_that_it_does_not_live_a_life(house: House) -> None:
     """It knows no such life, and never will: nothing is to be waited for."""
     daemons = [await house.daemon() for _ in range(2)]
