@@ -19,9 +19,6 @@ from tests.patience import be_patient
 
 HERE = Path(__file__).parent
 be_patient()
-# The libraries make a thread for each processor in each process, and the tests start many: a limit on threads is near.
-for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-    os.environ.setdefault(_name, "2")
 PIDS_MAX = [Path("/proc/sys/kernel/threads-max"), Path("/sys/fs/cgroup/pids.max"), Path("/sys/fs/cgroup/pids/pids.max")]
 # In the background, or under nohup, a shell has them ignored, and what the tests start would rightly inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)

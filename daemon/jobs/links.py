@@ -378,7 +378,10 @@ class Links(Claims):
         await self._request(link, (), link.host.incarnation, link.offer, doubt=True)
 
     async def is_over(self, host: Host) -> bool:
-        """Whether the daemon in the place of a host says that this life of it is over. False where nobody does."""
+        """Whether the daemon in the place of a host says that this life of it is over. False where nobody does, and of
+        a host that only goes out: by its own address another one may be reached from here."""
+        if host.outward:
+            return False
         try:
             await self._request(Link(host), (), host.incarnation, 0, doubt=True)
         except Refused as error:

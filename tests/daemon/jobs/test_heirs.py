@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -126,6 +127,7 @@ async def test_links__of_a_daemon_that_was_started_anew(house: House) -> None:
     assert job.links is not None
     there = job.links[1].host
     assert not await job.links.is_over(there)
-    over = Host(1, there.address, there.grpc_port, there.ports, 77, there.ranks, there.packet_bytes, node=there.node)
+    over = replace(there, incarnation=77)
     assert await job.links.is_over(over)
+    assert not await job.links.is_over(replace(over, outward=True)), "another daemon may answer by that address"
     await eventually(job.links[1].up, "the path stays")
