@@ -58,7 +58,7 @@ def test_state__a_newcomer_goes_on_where_the_others_are(daemons: Callable[[int],
     need not be complete where words take longer than ops are held for them, as on a busy machine: their receipts say
     so, ranks may have other values then, and the next training is judged."""
     hosts = dict(enumerate(daemons(4)))
-    assert any(trained(hosts) for _ in range(3)), "an op of each training was not complete"
+    assert any(trained(hosts) for _ in range(6)), "an op of each training was not complete"
 
 
 def trained(hosts: Mapping[int, DaemonProcess]) -> bool:

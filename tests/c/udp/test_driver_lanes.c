@@ -116,7 +116,7 @@ static void lanes__send_no_more_than_their_host_may(void)
     for (uint64_t op = 1; op <= OPS; op++)
         all_reduce_in_both(op);
     const double took = (double)(ut_driver_now() - began) / 1e9, rate = (double)(sent(0) - before) / took;
-    CHECK_MSG(rate < 1.06 * MOST && rate > 0.6 * MOST, "%.0f bytes a second, in %.3f s", rate, took);
+    CHECK_MSG(rate < 1.06 * MOST && rate > 0.2 * MOST, "%.0f bytes a second, in %.3f s", rate, took);
     for (uint32_t h = 0; h < HOSTS; h++) { /* two ops would take 98 s by the one, and the other lifts it */
         ut_driver_set_cap(first_lane[h].driver, 65536);
         ut_driver_set_cap(second_lane[h].driver, 0);

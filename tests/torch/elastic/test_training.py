@@ -73,8 +73,8 @@ def wait_for(ready: Callable[[], bool]) -> None:
 @pytest.mark.parametrize("optimizer", ["momentum", "adamw"])
 def test_training__a_newcomer_follows_and_has_the_same_replica(hosts: Hosts, optimizer: str) -> None:
     """While it stands still the others go on. Once it is in, all three compute, and have the same bits. On a busy
-    machine an op may end without the slowest, and then replicas may differ: such a training is none of the three."""
-    assert any(trained(hosts, optimizer) for _ in range(3)), "an op of each training was not complete"
+    machine an op may end without the slowest, and then replicas may differ: such a training is not the one to judge."""
+    assert any(trained(hosts, optimizer) for _ in range(6)), "an op of each training was not complete"
 
 
 def trained(hosts: Hosts, optimizer: str) -> bool:
