@@ -19,6 +19,7 @@ from ultima.daemon.base.errors import (
     FailedPrecondition,
     NotFound,
     Refused,
+    ResourceExhausted,
     Unavailable,
 )
 from ultima.daemon.hosts import membership
@@ -142,6 +143,8 @@ class Claims:
             except Refused as error:
                 raise DeadlineExceeded(f"{name}: whether {link.host.name} gives it up is not known: {error}") from None
             else:
+                if link.leaving:  # it stays until nothing of its last op is needed, and then the seat is free
+                    raise ResourceExhausted(f"{name}: {link.host.name} leaves it: call again")
                 raise AlreadyExists(f"{name}: {link.host.name} has it, and is alive")
         if link.host.incarnation == known:
             self._forget(link, "another host has its seat")

@@ -298,12 +298,14 @@ class Fellows:
     def _restore(self, job: Job, place: Place) -> None:
         if self._peers is None or job.membership is None:
             return
+        # Of a host that leaves an elastic job the path may still stand; nobody else would say that its seat is free.
+        left = job.standing.left if job.elastic and job.standing else frozenset[int]()
         request = peer_pb2.RestoreRequest(
             job=job.name,
             world_size=job.membership.world_size,
             generation=job.generation,
             bucket_bytes_max=job.membership.bucket_bytes_max,
-            hosts=[host.to_proto(state) for host, state in job.hosts()],
+            hosts=[host.to_proto(State.ABSENT if host.index in left else state) for host, state in job.hosts()],
             next_op_seq=self._engine.next_op_seq(job.number),
             options=job.membership.options.to_proto(),
             lanes=job.membership.lanes,

@@ -54,15 +54,15 @@ def play(jobs: Mapping[int, Callable[[], Any]]) -> dict[int, Any]:
 
 @pytest.mark.check
 def test_state__a_newcomer_goes_on_where_the_others_are(daemons: Callable[[int], Hosts]) -> None:
-    """Two come in the middle of a training; in the end all have the same bits, and they have computed their part. Ops
-    need not be complete where words take longer than ops are held for them, as on a busy machine: their receipts say
-    so, ranks may have other values then, and the next training is judged."""
+    """Two come in the middle of a training; in the end all have the same bits, and they have computed their part. Where
+    words take longer than ops are held for them, as on a busy machine, an op may not be complete, and its receipt says
+    so: ranks may have other values then, and another training is judged."""
     hosts = dict(enumerate(daemons(4)))
-    assert any(trained(hosts) for _ in range(6)), "an op of each training was not complete"
+    assert any(trained(hosts) for _ in range(3)), "ranks differ after each training"
 
 
 def trained(hosts: Mapping[int, DaemonProcess]) -> bool:
-    """Judges one training with two newcomers; whether all its ops were complete."""
+    """Judges one training with two newcomers; whether all have the same bits in the end."""
     name = new_job_name()
     jobs = enter_all({0: hosts[0], 1: hosts[1]}, hosts[0], name, most=4)
     states, logs = {0: fresh(1), 1: fresh(1), 2: fresh(7), 3: fresh(8)}, {each: [] for each in range(4)}
@@ -81,15 +81,15 @@ def trained(hosts: Mapping[int, DaemonProcess]) -> bool:
     assert play({**members, **newcomers}) == dict.fromkeys(range(4), 80)
     report = taken[2]
     lacking = {each: [x for x in logs[each] if not x[1].complete or x[2]] for each in logs}
-    whole = not any(lacking.values())
-    assert not whole or all(same(states[0], states[each]) for each in (1, 2, 3)), f"{taken}\n{logs}"
+    equal = all(same(states[0], states[each]) for each in (1, 2, 3))
+    assert equal or any(lacking.values()), f"{taken}\n{logs}"
     assert report.nbytes == sum(report.sources.values()) and not report.again, report
     assert 0 < report.revision < 80 and report.parts == 5 and not report.false, report
     assert logs[2][0][1].op_seq == report.op_seq, lacking
     assert states[2]["steps"].tolist() == [[80] * 3] * 2
     for job in jobs.values():
         job.close()
-    return whole
+    return equal
 
 
 @pytest.mark.check

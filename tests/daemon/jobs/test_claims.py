@@ -12,7 +12,14 @@ import pytest
 from tests.daemon.helpers import House, Trainer, eventually, rendezvous, wired
 from tests.daemon.trust.papers import Authority
 from tests.daemon.trust.secure import secure
-from ultima.daemon.base.errors import AlreadyExists, DeadlineExceeded, FailedPrecondition, InvalidArgument, Unavailable
+from ultima.daemon.base.errors import (
+    AlreadyExists,
+    DeadlineExceeded,
+    FailedPrecondition,
+    InvalidArgument,
+    ResourceExhausted,
+    Unavailable,
+)
 from ultima.daemon.hosts import membership, seating
 from ultima.daemon.hosts.host import Host, State
 from ultima.daemon.jobs.claims import Claims, SeatLost, until_seated
@@ -192,6 +199,33 @@ async def test_until_seated__tries_other_seats_and_raises_what_else_there_is() -
     assert tried[3:] == [set()]
 
 
+@pytest.mark.check
+async def test_a_daemon_that_is_told_of_a_job__gives_the_seat_of_who_leaves_it(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its path still stands when the daemon at `meet` is started anew, and nobody would say later that it is gone."""
+    hosts = await begun(house, monkeypatch, [await house.daemon() for _ in range(5)])
+    await enter(house, hosts[2], house.daemons[0])
+    told = []
+    for host in (hosts[0], hosts[2]):
+        monkeypatch.setattr(host.jobs.fellows._peers, "restore", lambda place, request: told.append(request))
+    seat = seats(hosts[2:])[0]
+
+    def says() -> list[int]:
+        for host in (hosts[0], hosts[2]):
+            host.jobs.fellows.tell_where_hosts_meet(job(host))
+        return [request.hosts[seat].state for request in told[-2:]]
+
+    await eventually(lambda: says() == [State.UP.value] * 2, "it is in")
+    leaves = asyncio.create_task(
+        hosts[2].jobs.fellows.council.leave(job(hosts[2]), asyncio.get_running_loop().time() + 60)
+    )
+    await eventually(lambda: says() == [State.ABSENT.value] * 2, "it leaves")
+    links = job(hosts[0]).links
+    assert links is not None and [request.hosts[0].state for request in told[-2:]] == [State.UP.value] * 2
+    await leaves
+
+
 class Place(Claims):
     """The paths of host 0 to hosts 1 and 2, of which host 1 is connected as life 50."""
 
@@ -265,6 +299,16 @@ async def test_claims__who_is_not_taken_in_asks_for_its_seat(answer: Exception |
     else:
         await place.check_own_seat()
     assert place.asked == [50], "there is no path to host 2"
+
+
+async def test_claims__a_seat_whose_host_leaves_is_free_soon() -> None:
+    """The newcomer is to call again, and not to ask for another seat: there may be none."""
+    place = Place(None, {40, 50})
+    link = place._links[1]
+    link.leaving = True
+    with pytest.raises(ResourceExhausted, match="leaves it: call again"):
+        await place._check_seat(link, host(1, 60))
+    assert link.up() and place.asked == [60]
 
 
 def test_claims__a_newcomer_calls_whom_it_is_told_of() -> None:
