@@ -44,13 +44,20 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Where a test failed: what the machine has, since that is often why it failed there and nowhere else."""
     if not terminalreporter.stats.get("failed"):
         return
-    tasks = sum(len(os.listdir(each / "task")) for each in Path("/proc").glob("[0-9]*") if (each / "task").is_dir())
+    tasks = sum(_threads(each) for each in Path("/proc").glob("[0-9]*"))
     most = {each.name: each.read_text().strip() for each in PIDS_MAX if each.is_file()}
     user = resource.getrlimit(resource.RLIMIT_NPROC)[0]
     load = " ".join(f"{each:.1f}" for each in os.getloadavg())
     terminalreporter.write_line(
         f"machine: {os.cpu_count()} processors, load {load}; {tasks} threads now, allowed: {user} a user, {most}"
     )
+
+
+def _threads(process: Path) -> int:
+    """Of one process; none if it has ended meanwhile."""
+    with suppress(OSError):
+        return len(os.listdir(process / "task"))
+    return 0
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -34,8 +34,9 @@ class Heirs:
     ) -> None:
         """left: where each of them was; None: not known, so it cannot be asked. `done` is called once all are over."""
         self.left = frozenset(left)
+        self._job, self._places, self._is_over, self._done = job, left, is_over, done
         self._over: set[Member] = set()
-        self._task = spawn(self._ask(job, left, is_over, done), f"heirs-{job}")
+        self._task = spawn(self._ask(), f"heirs-{job}")
 
     @property
     def alone(self) -> bool:
@@ -46,19 +47,13 @@ class Heirs:
         """Asks nobody any more."""
         self._task.cancel()
 
-    async def _ask(
-        self,
-        job: str,
-        left: Mapping[Member, Host | None],
-        is_over: Callable[[Host], Awaitable[bool]],
-        done: Callable[[], None],
-    ) -> None:
+    async def _ask(self) -> None:
         while True:
-            for m, host in left.items():
-                if m not in self._over and host is not None and await is_over(host):
-                    log.info("host over job=%s host=%d address=%s life=%d", job, m.slot, host.address, m.life)
+            for m, host in self._places.items():
+                if m not in self._over and host is not None and await self._is_over(host):
+                    log.info("host over job=%s host=%d address=%s life=%d", self._job, m.slot, host.address, m.life)
                     self._over.add(m)
             if self.alone:
-                done()
+                self._done()
                 return
             await asyncio.sleep(AGAIN_SECONDS)

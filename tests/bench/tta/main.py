@@ -4,7 +4,7 @@
     make tta                                all of it, 30 to 40 minutes, root, a quiet machine
     make tta ARGS=--quick                   a look of about four minutes; its verdicts mean little
     make tta ARGS=--sparse                  sparse gradients beside dense ones at 100 Mbit/s, ten minutes
-    make tta ARGS=--quantised               gradients in few bits beside dense ones without loss, ten minutes
+    make tta ARGS=--quantised               gradients in few bits beside dense ones and Gloo, without loss
     make tta ARGS="--redraw FILE.json"      table, criteria and plot again from a run's figures
 
 Exit status: 0 when all trainings came to their end, whatever the verdicts.

@@ -107,25 +107,31 @@ static uint64_t sent(uint32_t h)
  */
 static void lanes__send_no_more_than_their_host_may(void)
 {
-    enum { MOST = 10000000, OPS = 2 };
+    enum { MOST = 10000000, OPS = 2, TURNS = 4 };
     begin();
     all_reduce_in_both(0);
     for (uint32_t h = 0; h < HOSTS; h++)
         ut_driver_set_cap(second_lane[h].driver, MOST);
-    const uint64_t before = sent(0), began = ut_driver_now();
-    for (uint64_t op = 1; op <= OPS; op++)
-        all_reduce_in_both(op);
-    const double took = (double)(ut_driver_now() - began) / 1e9, rate = (double)(sent(0) - before) / took;
-    CHECK_MSG(rate < 1.06 * MOST && rate > 0.2 * MOST, "%.0f bytes a second, in %.3f s", rate, took);
+    double rate = 0;
+    uint64_t op = 1;
+    for (unsigned turn = 0; turn < TURNS && rate <= 0.6 * MOST; turn++) { /* a busy machine sends less now and then */
+        const uint64_t before = sent(0), began = ut_driver_now();
+        for (const uint64_t end = op + OPS; op < end; op++)
+            all_reduce_in_both(op);
+        const double took = (double)(ut_driver_now() - began) / 1e9;
+        rate = (double)(sent(0) - before) / took;
+        CHECK_MSG(rate < 1.06 * MOST, "%.0f bytes a second, in %.3f s", rate, took);
+    }
+    CHECK_MSG(rate > 0.6 * MOST, "%.0f bytes a second at most, in %u turns", rate, TURNS);
     for (uint32_t h = 0; h < HOSTS; h++) { /* two ops would take 98 s by the one, and the other lifts it */
         ut_driver_set_cap(first_lane[h].driver, 65536);
         ut_driver_set_cap(second_lane[h].driver, 0);
     }
     const uint64_t lifted = ut_driver_now();
-    for (uint64_t op = OPS + 1; op <= 2 * OPS; op++)
+    for (const uint64_t end = op + OPS; op < end; op++)
         all_reduce_in_both(op);
     const double then = (double)(ut_driver_now() - lifted) / 1e9;
-    CHECK_MSG(then < 10, "%.3f s, and %.3f s before", then, took);
+    CHECK_MSG(then < 10, "%.3f s", then);
     cluster_close(2 * HOSTS);
 }
 
