@@ -66,8 +66,10 @@ class Silence:
         links = [link for link in job.links.values() if link.up()]
         heard = self._counts(job, links)
         for link in links:
-            if self._heard.get(link) == heard[link] and self._stands(link.host.place):
-                self._ask(job, link, watched=True)
+            if (
+                self._heard.get(link) == heard[link]
+            ):  # also of one whose watch is yet to stand again, or nobody would ask
+                self._ask(job, link, watched=self._stands(link.host.place))
         self._heard = heard
 
     def close(self) -> None:

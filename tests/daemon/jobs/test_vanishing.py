@@ -181,6 +181,25 @@ async def test_a_busy_daemon__whose_engine_answers_stays(house: House, monkeypat
     assert path.up
 
 
+async def test_a_host_that_vanished_before_its_watch_stood_again__is_asked_too(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when a network is cut twice within seconds: no watch ends, as none stands."""
+    monkeypatch.setattr(vanishing, "SUSPECT_SECONDS", 0.05)
+    daemons = [await house.daemon() for _ in range(2)]
+    await house.job(daemons)
+    heard, path = Heard(daemons[0], monkeypatch), engine(daemons[0]).path(0, 1)
+    heard.grows = False
+    monkeypatch.setattr(vanishing, "alive", nobody)
+    monkeypatch.setattr(daemons[0].jobs.fellows.silence, "_stands", lambda place: False)
+
+    def gone() -> bool:
+        engine(daemons[0]).op_done(0, Status.PARTIAL)
+        return not path.up
+
+    await eventually(gone, "nothing comes from it")
+
+
 async def test_a_host_that_vanished__is_asked_when_ops_lack_its_data(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
