@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 INITIAL_SECONDS = 1.0  # RFC 6298, 2.1
 LEAST_SECONDS = 0.2  # of Linux's TCP; a connection in a rack then outlasts the loss of its first packet, a second
 LOST_TWICE = 3  # time-outs, until the third try of a packet
+SLOW_MAX = 3  # samples in a row above the time-out, before it is the way that has become longer
 HANDSHAKES = 3  # exchanges until a connection stands: of TCP, of TLS, and of the settings of HTTP/2
 PLACES_MAX = 1024
 
@@ -30,6 +31,8 @@ class RoundTrip:
     deviation: float = 0.0
     late: int = 0
     """Connections in a row, since the last sample, that did not come about in time."""
+    slow: int = 0
+    """Samples in a row that were left out, as a packet may have been lost meanwhile."""
 
     @property
     def measured(self) -> bool:
@@ -47,13 +50,21 @@ class RoundTrip:
         the way may be longer than it was, but not beyond what would hold for an unknown one."""
         if not self.measured:
             return INITIAL_SECONDS
-        seconds = max(LEAST_SECONDS, self.most)
+        seconds = self._usual
         return min(seconds * (1 << min(self.late, 10)), max(seconds, INITIAL_SECONDS))
 
+    @property
+    def _usual(self) -> float:
+        """The time-out while connections come about in time."""
+        return max(LEAST_SECONDS, self.most)
+
     def then(self, sample: float) -> RoundTrip:
-        """With one more sample."""
+        """With one more sample. One above the time-out says how long a packet was lost, as where the network was cut
+        meanwhile, and not how far it is (Karn's rule, RFC 6298, section 3), unless it is so again and again."""
         if not self.measured:
             return RoundTrip(sample, sample / 2)
+        if sample > self._usual and self.slow < SLOW_MAX:
+            return replace(self, late=0, slow=self.slow + 1)
         deviation = 0.75 * self.deviation + 0.25 * abs(self.mean - sample)
         return RoundTrip(0.875 * self.mean + 0.125 * sample, deviation)
 

@@ -25,6 +25,16 @@ def test_round_trip__is_smoothed_as_rfc_6298_says() -> None:
     assert after(*[0.3] * 50).timeout == pytest.approx(0.3, rel=0.01), "what never changes is trusted"
 
 
+def test_round_trip__of_a_connection_that_lost_a_packet_says_nothing_of_the_way() -> None:
+    """A network that was cut for five seconds. Where the way has become longer, the fourth sample in a row counts."""
+    near = after(0.0002, 0.0002)
+    cut = near.then(5 / 3)
+    assert (cut.mean, cut.deviation, cut.timeout) == (near.mean, near.deviation, 0.2)
+    assert cut.then(0.0002).slow == 0, "the next one fits"
+    assert after(0.0002, 0.3, 0.3, 0.3).most < 0.001 < 0.2 < after(0.0002, 0.3, 0.3, 0.3, 0.3).most
+    assert after(0.3, 0.5).slow == 0, "below the time-out"
+
+
 @pytest.mark.parametrize(
     ("trip", "timeout"),
     [
