@@ -26,7 +26,7 @@ from ultima.daemon.hosts.peers import Peers
 from ultima.daemon.jobs import epoch_words
 from ultima.daemon.jobs.decree import Seat
 from ultima.daemon.jobs.epoch import HEIR, Epoch, Member, Word
-from ultima.daemon.jobs.heirs import Heirs
+from ultima.daemon.jobs.heirs import Heirs, waits_apart
 from ultima.daemon.jobs.here import Here
 from ultima.daemon.jobs.job import Job, Standing, View
 from ultima.daemon.jobs.link import Link
@@ -400,7 +400,9 @@ class Council:
                 job.moves.changed(sum(m not in before.members for m in epoch.members), left, len(went) - left)
             self._look_who_is_in(room, epoch)
         if job.own.index in slots:  # in its place may be an earlier life of this host: then it still takes part by that
-            self._hand_over(job, epoch)
+            # Ops that were held back while a branch waited are released by the next view: none is to be the branch's.
+            if job.elastic is None or not waits_apart(job.elastic.split_waits, epoch):
+                self._hand_over(job, epoch)
             self._put_in_force(job, epoch)
         if job.elastic and room.waits_from is None:
             self._engine.epoch_hold(job.number, OP_SEQ_MAX, 0)
@@ -419,7 +421,7 @@ class Council:
         """Has ops wait if the job has too few hosts, and tells trainers who is in."""
         job, rules = room.job, room.job.elastic
         assert rules is not None
-        apart = rules.split_waits and bool(epoch.line) and not epoch.options[HEIR]
+        apart = waits_apart(rules.split_waits, epoch)
         room.hosts = {m: host for m, host in room.hosts.items() if m in epoch.members or m in (room.seat.left or ())}
         self._ask_after_others(room, waits=apart and room.seat.member)
         if not room.seat.member or apart or len(epoch.members) < rules.least:

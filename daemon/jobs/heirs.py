@@ -15,11 +15,16 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from ultima.daemon.base.waiting import spawn
 from ultima.daemon.hosts.host import Host
-from ultima.daemon.jobs.epoch import Member
+from ultima.daemon.jobs.epoch import HEIR, Epoch, Member
 
 log = logging.getLogger("ultimad.council")
 
 AGAIN_SECONDS = 0.5  # before those are asked again that did not say so
+
+
+def waits_apart(split_waits: bool, epoch: Epoch) -> bool:
+    """Whether this is a branch that waits for those that it left."""
+    return split_waits and bool(epoch.line) and not epoch.options[HEIR]
 
 
 class Heirs:

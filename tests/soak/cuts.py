@@ -34,6 +34,7 @@ from ultima import Status
 
 LOOK_S = 0.005
 HEALS_S = 60.0
+LEAST_S = 8.0  # of a cut: until it is noticed and a branch is made, both sides have results of the view before
 REST_S = 1.0  # between two cuts: what comes of one is not of the next
 
 
@@ -151,6 +152,8 @@ def main() -> int:
     parser.add_argument("--round-trip", type=float, default=0.0, metavar="MS", help="between hosts")
     parser.add_argument("--loss", type=float, default=0.0, metavar="PERCENT", help="of frames")
     asked = parser.parse_args()
+    if asked.seconds < LEAST_S:
+        parser.error(f"--seconds {asked.seconds:g}: allowed: {LEAST_S:g} or more")
     if (reason := unavailable()) is not None:
         parser.error(reason)
     out = Console(width=120)

@@ -8,8 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from tests.daemon.helpers import House, eventually
+from tests.daemon.helpers import House, engine, eventually, rendezvous
 from ultima.daemon.base.errors import DeadlineExceeded, FailedPrecondition, NotFound, Refused, Unavailable
+from ultima.daemon.hosts import seating
 from ultima.daemon.hosts.host import Host
 from ultima.daemon.jobs import heirs
 from ultima.daemon.jobs.epoch import HEIR, Epoch, Fork, Member, Word, decide, left_behind, unhurried
@@ -131,3 +132,35 @@ async def test_links__of_a_daemon_that_was_started_anew(house: House) -> None:
     assert await job.links.is_over(over)
     assert not await job.links.is_over(replace(over, outward=True)), "another daemon may answer by that address"
     await eventually(job.links[1].up, "the path stays")
+
+
+async def test_council__the_engine_hears_of_a_branch_once_it_waits_for_nobody(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ops that wait with it are released by the next view: none of them is to run with the branch alone."""
+    monkeypatch.setattr(seating, "SETTLE_SECONDS", 0.1)
+    daemon = await house.daemon()
+    trainer = await house.trainer(daemon)
+    await trainer.join(0, 2, rendezvous=rendezvous(daemon), least=1, split_waits=True)
+    council, job = daemon.jobs.fellows.council, daemon.jobs.all()[0]
+    room = council._rooms[job]
+    base, me = room.seat.epoch, room.seat.me
+    assert base is not None and base.members == (me,)
+
+    def follows(number: int, line: tuple[Fork, ...], heir: int) -> None:
+        options = (*base.options[:HEIR], heir)
+        new = Epoch(number, 1, 9 + number, (me,), frozenset({me}), line, options, base.settings)
+        room.seat._take(new)
+        council._took(room)
+
+    def given() -> list[int]:
+        return [each.number for each in engine(daemon).jobs[0].epochs]
+
+    before, fork = given(), (Fork(1, 2, me),)
+    follows(2, fork, 0)
+    assert given() == before and room.waits_from == 11
+    follows(3, fork, 1)
+    assert given() == [*before, 3] and room.waits_from is None
+    assert engine(daemon).jobs[0].epochs[-1].options == (0, 0, 0, 0), "the engine knows of no such option"
+    follows(4, (), 0)
+    assert given() == [*before, 3, 4]
