@@ -71,6 +71,14 @@ class Training:
             time.sleep(0.005)
         assert not any(self.errors), self.errors
 
+    def wait_until_level(self, ops: int) -> None:
+        """On every rank so many ops in a row were complete: on a busy machine one may miss its deadline any time."""
+        limit = time.monotonic() + 60
+        while not all(each[-ops:] == [Status.COMPLETE] * ops for each in self.statuses) and not any(self.errors):
+            assert time.monotonic() < limit, [each[-ops:] for each in self.statuses]
+            time.sleep(0.005)
+        assert not any(self.errors), self.errors
+
     def end(self) -> None:
         """All ranks end with the same op."""
         self.last = max(self.steps) + 5

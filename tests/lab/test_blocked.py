@@ -88,7 +88,7 @@ def test_blocked__the_feedback_port_of_a_job_that_runs() -> None:
     """Feedback that goes with data still comes, so ops go on as they can; what goes alone is missed all the same. In
     either lane, so the job has both, however few CPUs this machine has."""
     both = Options(split="always")
-    with Lab(2) as lab, Cluster(lab) as cluster, ranks(cluster, both) as jobs:
+    with Lab(2) as lab, Unrelayed(lab) as cluster, ranks(cluster, both) as jobs:
         assert all(receipt.complete for _ in range(4) for receipt in reduce_once(jobs, 2.0))
         for lane_port in (PORT + 2, PORT + 4):
             lab.set_one_way([(0, 1)], protocol="udp", port=lane_port)
