@@ -13,7 +13,6 @@ import contextlib
 import json
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -22,6 +21,7 @@ import numpy as np
 from ultima.api.connection import Connection
 from ultima.api.handle import Handle
 from ultima.api.newcomers import seconds_of
+from ultima.api.state_pairs import PairReader
 from ultima.base.buffers import as_bytes
 from ultima.base.durations import Duration
 from ultima.base.errors import DaemonLost, DeadlineExceeded, Desync, InvalidArgument, RanksGone, Unsupported
@@ -53,9 +53,14 @@ class _Head(NamedTuple):
 class Follower:
     """What a rank that follows has from the rank whose state it took."""
 
-    def __init__(self, line: StateLine, rank: int, until: float) -> None:
-        """rank: whose state and results are taken. until: by time.monotonic."""
-        self._line, self.rank, self._until = line, rank, until
+    def __init__(self, connection: Connection, line: StateLine, until: float) -> None:
+        """until: by time.monotonic."""
+        self._connection, self._line, self._until = connection, line, until
+        self.rank = connection.session.rank
+        """Whose state and results are taken; at first its own, which gives nothing to itself."""
+        self._reader: PairReader | None = None
+        """Of the rank that is followed."""
+        self._places: dict[int, str] = {}
         self.op_seq = 0
         """The op whose result is taken next."""
         self._results: deque[Result] = deque()
@@ -71,14 +76,17 @@ class Follower:
             return ()
         self._turned = now
         word = Word(self.op_seq, False, False, b"", 0, 0, self.rank + 1)
-        return tuple(each.rank for each in self._line.turn(word, 0, (0, b""), 0.0, ready=self._ready).ranks)
+        ranks = self._line.turn(word, 0, (0, b""), 0.0, ready=self._ready).ranks
+        self._places = {each.rank: each.place for each in ranks if each.place}
+        return tuple(each.rank for each in ranks)
 
     def take_state(self, arrays: Arrays) -> StateReport | None:
         """Brings the rank's state into the arrays; None if it gives none, or not any more. Raises Desync."""
         began, head = time.monotonic(), self._head()
         if head is None:
             return None
-        fetch = Fetch(self._parts, arrays.listing(), arrays.part)
+        self._reader = reader = self._new_reader(arrays.size)
+        fetch = Fetch(reader, arrays.listing(), arrays.part)
         listing = fetch.listing(head.root, [self.rank])
         if listing is None:
             return None
@@ -110,7 +118,8 @@ class Follower:
         now = time.monotonic()
         first = self.op_seq + len(self._results)
         try:
-            found = self._read(Kind.RESULTS, first)
+            assert self._reader is not None, "results come after the state"
+            found = self._reader.results(self.rank, first)
             results, left = read(found, first)
             # All there was is here, and no more than the time before: this rank keeps pace, as far behind as it is now.
             self._ready = self._ready or (left == 0 and len(results) <= self._came)
@@ -134,17 +143,23 @@ class Follower:
 
     def end(self) -> None:
         """Follows nobody any more."""
+        if self._reader is not None:
+            self._reader.end()
         with contextlib.suppress(ConnectionError):  # a daemon that is gone knows nothing any more
             self._line.turn(None, 0, (0, b""), 0.0)
         self._line.close()
 
-    def _read(self, kind: Kind, op_seq: int = 0) -> bytes:
-        return b"".join(data for _, data in self._line.read(self.rank, b"", (), kind, op_seq))
+    def _new_reader(self, size: int) -> PairReader:
+        if self._reader is not None:
+            self._reader.end()
+        made = PairReader(self._connection, self._line, size, Kind.FOLLOWED)
+        made.places = self._places
+        return made
 
     def _head(self) -> _Head | None:
         """None while the rank gives nothing."""
         try:
-            found = self._read(Kind.HEAD)
+            found = b"".join(data for _, data in self._line.read(self.rank, b"", (), Kind.HEAD))
             said = json.loads(found) if found else None
             if said is None:
                 return None
@@ -152,9 +167,6 @@ class Follower:
         except (ConnectionError, ValueError, KeyError, TypeError, RecursionError):
             return None
         return head if len(head.root) == ROOT_BYTES and min(head[:3]) >= 0 else None
-
-    def _parts(self, rank: int, root: bytes, parts: Sequence[int]) -> Iterator[tuple[int, bytes]]:
-        return self._line.read(rank, root, parts, Kind.FOLLOWED)
 
     def _goes_on(self) -> bool:
         self.turn(always=False)
@@ -215,7 +227,7 @@ class Following:
             self._follower.end()
         self._follower = None
         line = session.state_line.another()
-        follower = Follower(line, session.rank, until)  # that it follows itself says nothing to anybody
+        follower = Follower(self._connection, line, until)
         try:
             taken = self._take_state(follower, arrays, until)
         except ConnectionError as error:

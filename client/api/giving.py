@@ -9,13 +9,15 @@ import json
 import threading
 from collections import OrderedDict
 
+from ultima.api.connection import Connection
 from ultima.api.handle import Handle
+from ultima.api.state_pairs import PairsGiven
 from ultima.base.words import OP_BY_CODE
 from ultima.session.attachment import StateLine
 from ultima.session.op import Op
 from ultima.session.session import Session
 from ultima.state.chosen import Turn
-from ultima.state.listing import PART_BYTES, Arrays, Listing, digest, parts_of
+from ultima.state.listing import PART_BYTES, Arrays, Listing, digest, digests, parts_of
 from ultima.state.results import Backlog, Kind, Result, facts_of
 
 TURN_S = 0.2  # that a turn waits for a wish
@@ -25,9 +27,9 @@ RUNS_MAX = 4  # that are kept while their pieces are asked for, beside those of 
 class Giver:
     """See the module."""
 
-    def __init__(self, line: StateLine, arrays: Arrays, revision: int, op_seq: int) -> None:
+    def __init__(self, connection: Connection, line: StateLine, arrays: Arrays, revision: int, op_seq: int) -> None:
         """The arrays are as they are before op `op_seq`; they are copied here."""
-        self._line = line
+        self._line, self._pairs = line, PairsGiven(connection, line, self._part, self._run_from, self._yields)
         self._rows, self._size, self._revision = tuple(arrays.rows), arrays.size, revision
         self._parts = [arrays.part(number) for number in range(parts_of(arrays.size))]
         self._op_seq = op_seq
@@ -36,6 +38,8 @@ class Giver:
         self._guard = threading.Lock()
         """Held while a result is copied, which the caller may change once it has it."""
         self._written = self._root = b""
+        self._looking = threading.Lock()
+        """Held while one looks for results: messages and jobs of two ask for them."""
         self._runs: OrderedDict[int, bytes] = OrderedDict()
         self.over = False
         """Nobody follows any more, or what they would need is not kept."""
@@ -61,7 +65,7 @@ class Giver:
         self.over = True
 
     def _work(self) -> None:
-        sums = tuple(digest(part) for part in self._parts)
+        sums = digests(len(self._parts), lambda number: self._parts[number : number + 1])
         self._written = Listing(self._rows, self._size, sums).written()
         self._root = digest(self._written)
         answer = 0, b""
@@ -75,8 +79,12 @@ class Giver:
             pass
         finally:
             self.over = True
+            self._pairs.end()
             self._line.close()
             self._open.clear()
+
+    def _part(self, number: int) -> bytes:
+        return self._parts[number] if 0 <= number < len(self._parts) else b""
 
     def _answer(self, turn: Turn) -> bytes:
         number = turn.part
@@ -90,20 +98,31 @@ class Giver:
             if number < 0:
                 first = (-number - 1) * PART_BYTES
                 return self._written[first : first + PART_BYTES]
-            return self._parts[number] if number < len(self._parts) else b""
+            return self._part(number)
+        if turn.kind == Kind.PAIR:
+            return self._pairs.begin(turn.op_seq, turn.place)
         if turn.kind != Kind.RESULTS:
             return b""
         if number == 0 and turn.op_seq not in self._runs:
-            self._look(turn.op_seq)
-            found = self._backlog.run(turn.op_seq)
-            if found is None:
-                self.over = True
+            found = self._run_from(turn.op_seq)
             if not found:
                 return b""
             self._runs[turn.op_seq] = found
             while len(self._runs) > RUNS_MAX:
                 self._runs.popitem(last=False)
         return self._runs.get(turn.op_seq, b"")[number * PART_BYTES : (number + 1) * PART_BYTES]
+
+    def _yields(self) -> bool:
+        """Whether the state waits as an op is under way: while results that came about meanwhile leave it the time."""
+        return bool(self._open) and 2 * self._backlog.bytes < self._backlog.bytes_max
+
+    def _run_from(self, op_seq: int) -> bytes:
+        """Results of ops from that one on, as they travel; nothing while it is under way."""
+        with self._looking:
+            self._look(op_seq)
+            found = self._backlog.run(op_seq)
+            self.over = self.over or found is None
+            return found or b""
 
     def _look(self, op_seq: int) -> None:
         """An op that has ended may be one whose result its caller has not asked for yet."""

@@ -14,6 +14,7 @@ import numpy as np
 from ultima.api.connection import Connection
 from ultima.api.giving import Giver
 from ultima.api.requests import allreduce_op
+from ultima.api.state_pairs import PairReader, PairsGiven
 from ultima.base.durations import DURATION_MAX_S, Duration, duration_s
 from ultima.base.errors import DaemonLost, DeadlineExceeded, Desync, InvalidArgument, Unsupported
 from ultima.base.words import MODES
@@ -23,6 +24,7 @@ from ultima.state.chosen import Rank, Turn, Word, choose, differing, holders, is
 from ultima.state.fetching import Fetch
 from ultima.state.listing import PART_BYTES, Arrays, Listing, digest, parts_of
 from ultima.state.outcome import StateReport
+from ultima.state.results import Kind
 
 CHOICES = ("popular", "receive")
 BOUNDED = MODES["bounded"]
@@ -34,9 +36,13 @@ SKIP_DEADLINE_S = 0.5
 class StateRound:
     """One call of `share` or `sync_state`, on one rank."""
 
-    def __init__(self, line: StateLine, rank: int, op_seq: int, arrays: Arrays, revision: int, until: float) -> None:
+    def __init__(
+        self, connection: Connection, line: StateLine, op_seq: int, arrays: Arrays, revision: int, until: float
+    ) -> None:
         """until: by time.monotonic."""
-        self._line, self._rank, self._arrays, self._until = line, rank, arrays, until
+        self._line, self._rank, self._arrays, self._until = line, connection.session.rank, arrays, until
+        self._reader = PairReader(connection, line, arrays.size)
+        self._pairs = PairsGiven(connection, line, self._part)
         self._word = Word(op_seq, False, False, b"", arrays.size, revision)
         self._listing: Listing | None = None
         self._written = b""
@@ -60,15 +66,16 @@ class StateRound:
     def take(self, popular: bool) -> StateReport | None:
         """Until the arrays hold the chosen state, and those of all others who ask. None: this rank has the newest
         state, and has to go on first. Raises DeadlineExceeded, which names whom it waits for, or Desync."""
-        if popular:
-            self._sum_up()
         self._word = self._word._replace(takes=True)
+        if popular:
+            self._take_turn(0.0)  # others hear of it at once, or they begin an op that waits for this rank
+            self._sum_up()
         return self._run(set())
 
     def _run(self, in_vain: set[int]) -> StateReport | None:
         """All ask until they have what was chosen, so nobody goes on before."""
         self._word = self._word._replace(asks=True)
-        fetch, takes = Fetch(self._line.read, self._listing, self._arrays.part), self._word.takes
+        fetch, takes = Fetch(self._reader, self._listing, self._arrays.part), self._word.takes
         self._take_turn(0.0)
         while True:
             if (self._word.asks and is_behind(self._word, self._turn.ranks)) or (not takes and self._is_overtaken()):
@@ -95,6 +102,7 @@ class StateRound:
 
     def end(self) -> None:
         """Says nothing any more."""
+        self._pairs.end()
         with contextlib.suppress(ConnectionError):  # a daemon that is gone knows nothing any more
             self._line.turn(None, 0, (0, b""), 0.0)
         self._line.close()
@@ -103,8 +111,13 @@ class StateRound:
         wait_s = max(0.0, min(wait_s, self._until - time.monotonic()))
         self._turn = self._line.turn(self._word, self._turn.table, (0, b""), wait_s)
         while self._turn.wish:
-            answer = self._turn.wish, self._part(self._turn.part)
+            answer = self._turn.wish, self._answer(self._turn)
             self._turn = self._line.turn(self._word, self._turn.table, answer, BUSY_TURN_S)
+
+    def _answer(self, turn: Turn) -> bytes:
+        if turn.kind == Kind.PAIR:
+            return self._pairs.begin(turn.op_seq, turn.place)
+        return self._part(turn.part)
 
     def _part(self, number: int) -> bytes:
         if number < 0:
@@ -113,13 +126,17 @@ class StateRound:
         return self._arrays.part(number) if number < parts_of(self._arrays.size) else b""
 
     def _sum_up(self) -> None:
-        self._listing = self._arrays.listing()
+        self._has(self._arrays.listing())
+
+    def _has(self, listing: Listing) -> None:
+        """The arrays are these."""
+        self._listing = listing
         self._written = self._listing.written()
         self._word = self._word._replace(root=digest(self._written))
 
     def _askers(self, in_vain: set[int]) -> set[int]:
         """Lives of the hosts whose ranks wait for state."""
-        asking = (each for each in self._turn.ranks if each.word is not None and each.word.asks)
+        asking = (each for each in self._turn.ranks if each.word is not None and each.word.wants)
         return {each.life for each in asking if each.rank != self._rank} - in_vain
 
     def _is_overtaken(self) -> bool:
@@ -128,7 +145,8 @@ class StateRound:
 
     def _fetch(self, fetch: Fetch, chosen: Word) -> None:
         """Brings the chosen state into the arrays, if its holders give it; takes turns meanwhile."""
-        found: list[memoryview] = []
+        found: list[tuple[Listing, memoryview]] = []
+        self._reader.places = {each.rank: each.place for each in self._turn.ranks if each.place}
         stop, trouble = threading.Event(), list[Desync]()
 
         def work() -> None:
@@ -141,9 +159,12 @@ class StateRound:
                 text = f"state: {name!r} differs: {here} here, {there} on rank {ranks[0]}"
                 trouble.append(Desync(ranks[0], f"state[{name!r}]", here, there, None, text))
                 return
-            data = fetch.run(listing, chosen.root, ranks, lambda: not stop.is_set())
+            try:
+                data = fetch.run(listing, chosen.root, ranks, lambda: not stop.is_set())
+            finally:
+                self._reader.end()
             if data is not None:
-                found.append(data)
+                found.append((listing, data))
 
         thread = threading.Thread(target=work, name="ultima-state", daemon=True)
         thread.start()
@@ -157,8 +178,8 @@ class StateRound:
         if trouble:
             raise trouble[0]
         if found:
-            self._arrays.fill(found[0])
-            self._sum_up()
+            self._arrays.fill(found[0][1])
+            self._has(found[0][0])
 
     def _why(self, silent: tuple[int, ...], chosen: Rank | None, fetch: Fetch) -> str:
         if chosen is not None:
@@ -235,7 +256,8 @@ class Newcomers:
             self._giver = None
         if session.followed and self._giver is None and session.state_line is not None:
             arrays = _arrays(state)
-            self._giver = Giver(session.state_line.another(), arrays, revision, session.calls_next)
+            line = session.state_line.another()
+            self._giver = Giver(self._connection, line, arrays, revision, session.calls_next)
         return report
 
     def _stand_still(self, state: Any, revision: int, seconds: float) -> StateReport | None:
@@ -289,7 +311,7 @@ class Newcomers:
             raise Unsupported("sync_state", "this daemon passes on no state")
         arrays = _arrays(state)
         until = time.monotonic() + seconds
-        return StateRound(session.state_line, session.rank, session.calls_next, arrays, revision, until)
+        return StateRound(self._connection, session.state_line, session.calls_next, arrays, revision, until)
 
     def _skip(self, op_seq: int) -> None:
         """The others are through with the ops before it: this rank has no part in them, and uses up their numbers.

@@ -118,6 +118,10 @@ class StateLine(Protocol):
         """Parts of the state of another rank; with none of them, its list. kind: what else (`Kind`)."""
         ...
 
+    def moved(self, sent: int = 0, received: int = 0) -> None:
+        """Bytes of state that went another way, for the next turn to tell."""
+        ...
+
     def another(self) -> StateLine:
         """One more for the same rank, with a connection of its own."""
         ...

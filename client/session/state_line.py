@@ -25,6 +25,7 @@ class DaemonStateLine:
         self._socket, self._session, self._ticket = socket, session, ticket
         self._channel: Any = None
         self._guard = threading.Lock()
+        self._moved = {"sent": 0, "received": 0}
 
     def turn(
         self, word: Word | None, table: int, answer: tuple[int, bytes], wait_s: float, ready: bool = False
@@ -54,19 +55,28 @@ class DaemonStateLine:
         )
         return self._turn(request, wait_s)
 
+    def moved(self, sent: int = 0, received: int = 0) -> None:
+        """See StateLine."""
+        with self._guard:
+            self._moved["sent"] += sent
+            self._moved["received"] += received
+
     def another(self) -> DaemonStateLine:
         """See StateLine."""
         return DaemonStateLine(self._socket, self._session, self._ticket)
 
     def _turn(self, request: trainer_pb2.TurnStateRequest, wait_s: float) -> Turn:
         stub = self._stub()
+        with self._guard:
+            request.sent, request.received = self._moved["sent"], self._moved["received"]
+            self._moved.update(sent=0, received=0)
         try:
             told = stub.TurnState(request, timeout=wait_s + PATIENCE_S)
         except (grpc.RpcError, ValueError) as error:
             raise _trouble(error) from None
-        ranks = tuple(Rank(row.rank, row.life, _word(row)) for row in told.rows)
+        ranks = tuple(Rank(row.rank, row.life, _word(row), row.place) for row in told.rows)
         asked = told.wish, told.part, told.kind, told.op_seq
-        return Turn(told.table, ranks, told.next_op_seq, *asked, told.followers)
+        return Turn(told.table, ranks, told.next_op_seq, *asked, told.followers, told.place)
 
     def read(
         self, rank: int, root: bytes, parts: Sequence[int], kind: int = 0, op_seq: int = 0

@@ -30,6 +30,11 @@ class Word(NamedTuple):
     follows: int = 0
     """Above 0: it is in no op yet, and takes the state and results of this rank less one."""
 
+    @property
+    def wants(self) -> bool:
+        """Others are to stand still for it: it asks, or will once it has read what it has itself."""
+        return self.asks or (self.takes and not self.root)
+
 
 class Rank(NamedTuple):
     """A rank of the newest view."""
@@ -38,6 +43,8 @@ class Rank(NamedTuple):
     life: int
     word: Word | None
     """None: it says nothing."""
+    place: str = ""
+    """ "host:port" of the daemon of its host."""
 
 
 class Turn(NamedTuple):
@@ -57,6 +64,8 @@ class Turn(NamedTuple):
     op_seq: int = 0
     followers: int = 0
     """Ranks that follow this one, in answer to who gives to them."""
+    place: str = ""
+    """ "host:port" of the daemon here."""
 
 
 def op_of(ranks: Sequence[Rank]) -> int:

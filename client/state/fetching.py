@@ -10,11 +10,15 @@ from __future__ import annotations
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
 
 from ultima.state.listing import LIST_BYTES_MAX, PART_BYTES, Listing, digest
 
-Read = Callable[[int, bytes, Sequence[int]], Iterable[tuple[int, bytes]]]
-"""Asks a rank for parts of the state of a root, or with none of them for its list. Raises ConnectionError."""
+Read = Callable[[int, bytes, Sequence[int]], Iterable[tuple[int, Any]]]
+"""Asks a rank for parts of the state of a root, or with none of them for its list: bytes, or a buffer of them that
+holds until the next ones are taken. Raises ConnectionError."""
 
 AT_ONCE = 16  # parts that a holder is asked for in one call
 FALSE_MAX = 3  # parts of a holder that may be false before it is asked no more
@@ -34,7 +38,9 @@ class Fetch:
         self._have = {each: number for number, each in enumerate(own.sums if own is not None else ())}
         self._keep = keep
         self._listing: tuple[bytes, Listing] | None = None
-        self._data = bytearray()
+        self._data = memoryview(bytearray())
+        self._came: dict[int, bytes] = {}
+        """Digests of the parts that are in it."""
 
     @property
     def false(self) -> tuple[int, ...]:
@@ -68,13 +74,17 @@ class Fetch:
         """All bytes of the state; None if they are not here and no holder is left, or it is not `wanted` any more."""
         self._gone.clear()
         if len(self._data) != listing.size:
-            self._data = bytearray(listing.size)
-        into, missing = memoryview(self._data), deque[int]()
+            self._data = np.empty(listing.size, np.uint8).data  # all of it is written, and none read before
+            self._came.clear()
+        into, missing = self._data, deque[int]()
         for number, each in enumerate(listing.sums):
             place = slice(number * PART_BYTES, (number + 1) * PART_BYTES)
+            if self._came.get(number) == each:
+                continue
             if each in self._have and len(kept := self._keep(self._have[each])) == len(into[place]):
                 into[place] = kept
-            elif digest(into[place]) != each:
+                self._came[number] = each
+            else:
                 missing.append(number)
         left = set(missing)
         threads = [
@@ -116,6 +126,7 @@ class Fetch:
                             self._false[rank] += 1
                         else:
                             into[place] = data
+                            self._came[number] = listing.sums[number]
                             open_parts.discard(number)
                             left.discard(number)
                             self.parts += 1

@@ -30,6 +30,7 @@ class Kind(IntEnum):
     HEAD = 1
     FOLLOWED = 2
     RESULTS = 3
+    PAIR = 4
 
 
 @dataclass(frozen=True, slots=True)

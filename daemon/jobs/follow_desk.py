@@ -27,18 +27,12 @@ RESULT_PIECES_MAX = BUCKET_BYTES_MAX // PART_BYTES + 2  # the largest result and
 
 
 @dataclass(eq=False)
-class _Wish(Wish):
-    kind: types_pb2.StateKind.ValueType
-    op_seq: int
-
-
-@dataclass(eq=False)
 class _Giver:
     """Of one job on this host."""
 
     turned: float = 0.0
-    wishes: deque[_Wish] = field(default_factory=deque)
-    asked: dict[int, _Wish] = field(default_factory=dict)
+    wishes: deque[Wish] = field(default_factory=deque)
+    asked: dict[int, Wish] = field(default_factory=dict)
 
 
 class FollowDesk:
@@ -84,11 +78,11 @@ class FollowDesk:
                 job.moves.state_bytes["sent"] += len(data)
                 yield part, data
 
-    def _wish(self, job: Job, kind: types_pb2.StateKind.ValueType, op_seq: int, part: int) -> _Wish:
+    def _wish(self, job: Job, kind: types_pb2.StateKind.ValueType, op_seq: int, part: int) -> Wish:
         giver, loop = self._givers.get(job), asyncio.get_running_loop()
         if giver is None or loop.time() >= giver.turned + SILENT_SECONDS:
             raise NotFound(f"job {job.name!r}: the rank here gives nothing to followers, or not any more")
-        wish = _Wish(next(self._numbers), part, loop.create_future(), kind, op_seq)
+        wish = Wish(next(self._numbers), part, loop.create_future(), kind, op_seq)
         giver.wishes.append(wish)
         self._changes.notify()
         return wish
@@ -97,8 +91,8 @@ class FollowDesk:
 def _parts(request: peer_pb2.ReadStateRequest) -> list[int] | range:
     """Numbers of the pieces that are asked for. Raises InvalidArgument."""
     kinds = types_pb2.StateKind
-    if request.kind not in (kinds.STATE_KIND_HEAD, kinds.STATE_KIND_FOLLOWED, kinds.STATE_KIND_RESULTS):
-        raise InvalidArgument(f"kind = {request.kind}: allowed: {kinds.STATE_KIND_ROOT} to {kinds.STATE_KIND_RESULTS}")
+    if request.kind not in kinds.values():
+        raise InvalidArgument(f"kind = {request.kind}: allowed: 0 to {max(kinds.values())}")
     if len(request.parts) > PARTS_MAX:
         raise InvalidArgument(f"parts: {len(request.parts)}: allowed: {PARTS_MAX} at most")
     if request.kind == kinds.STATE_KIND_FOLLOWED:
@@ -107,4 +101,4 @@ def _parts(request: peer_pb2.ReadStateRequest) -> list[int] | range:
         return list(request.parts) or range(-1, -LIST_PIECES_MAX - 1, -1)
     if request.parts:
         raise InvalidArgument(f"parts: {len(request.parts)}: allowed: none of them for kind = {request.kind}")
-    return range(1 if request.kind == kinds.STATE_KIND_HEAD else RESULT_PIECES_MAX)
+    return range(RESULT_PIECES_MAX if request.kind == kinds.STATE_KIND_RESULTS else 1)

@@ -21,6 +21,7 @@ from ultima.daemon.base.errors import FailedPrecondition, InvalidArgument, NotFo
 from ultima.daemon.base.ranges import INT64_MAX, OP_SEQ_MAX, whole
 from ultima.daemon.base.waiting import Changes
 from ultima.daemon.engine.host_engine import HostEngine
+from ultima.daemon.hosts.host import Host
 from ultima.daemon.hosts.peers import Peers
 from ultima.daemon.jobs.council import Council
 from ultima.daemon.jobs.follow_desk import FollowDesk
@@ -74,9 +75,12 @@ class StateDesk:
         """See trainer.proto. Raises Refused."""
         if job.elastic is None:
             raise FailedPrecondition(f"job {job.name!r}: has fixed hosts: state is given where hosts come and go")
+        for way, count in (("sent", request.sent), ("received", request.received)):
+            job.moves.state_bytes[way] += max(0, count)
         if request.gives:
             told = await self.follows.turn(job, request, deadline)
             self._tell_wanted(job)
+            told.place = _place(job.own)
             return told
         if request.ready:
             self._council.caught_up(job)
@@ -95,7 +99,7 @@ class StateDesk:
             wish = talk.wishes.popleft()
             if not wish.answer.done():
                 talk.asked[wish.number] = wish
-                told.wish, told.part = wish.number, wish.part
+                told.wish, told.part, told.kind, told.op_seq = wish.number, wish.part, wish.kind, wish.op_seq
                 break
         self._tell_wanted(job)
         return told
@@ -129,20 +133,23 @@ class StateDesk:
 
     async def read(self, job: Job, request: peer_pb2.ReadStateRequest) -> AsyncGenerator[tuple[int, bytes], None]:
         """Parts of the state that the rank here gives, and results. Raises Refused."""
-        read = self._read if request.kind == types_pb2.STATE_KIND_ROOT else self.follows.read
-        async with aclosing(read(job, request)) as found:
+        of_root = request.kind == types_pb2.STATE_KIND_ROOT
+        of_root |= request.kind == types_pb2.STATE_KIND_PAIR and bool(request.root)
+        async with aclosing((self._read if of_root else self.follows.read)(job, request)) as found:
             async for part, data in found:
                 yield part, data
 
     async def _read(self, job: Job, request: peer_pb2.ReadStateRequest) -> AsyncGenerator[tuple[int, bytes], None]:
-        root, parts = request.root, list(request.parts)
+        root, parts, kind = request.root, list(request.parts), request.kind
+        op_seq = whole("op_seq", request.op_seq, 0, OP_SEQ_MAX)
         if len(parts) > PARTS_MAX:
             raise InvalidArgument(f"parts: {len(parts)}: allowed: {PARTS_MAX} at most")
         ends = -(-self._talk(job).word.size // PART_BYTES)
         if wrong := [part for part in parts if not 0 <= part < ends]:
             raise InvalidArgument(f"parts = {wrong[0]}: allowed: 0 to {ends - 1}")
-        wanted = parts or range(-1, -LIST_PIECES_MAX - 1, -1)
-        found = granted(lambda part: self._wish(job, root, part), wanted, ends_short=not parts)
+        pieces = 1 if kind == types_pb2.STATE_KIND_PAIR else LIST_PIECES_MAX
+        wanted = parts or range(-1, -pieces - 1, -1)
+        found = granted(lambda part: self._wish(job, root, part, kind, op_seq), wanted, ends_short=not parts)
         async with aclosing(found):
             async for part, data in found:
                 job.moves.state_bytes["sent"] += len(data)
@@ -164,11 +171,11 @@ class StateDesk:
     def _talk(self, job: Job) -> _Talk:
         return self._talks.setdefault(job, _Talk())
 
-    def _wish(self, job: Job, root: bytes, part: int) -> Wish:
+    def _wish(self, job: Job, root: bytes, part: int, kind: types_pb2.StateKind.ValueType, op_seq: int) -> Wish:
         talk = self._talk(job)
         if not root or talk.word.root != root:
             raise NotFound(f"job {job.name!r}: the rank here does not give this state, or not any more")
-        wish = Wish(next(self._numbers), part, asyncio.get_running_loop().create_future())
+        wish = Wish(next(self._numbers), part, asyncio.get_running_loop().create_future(), kind, op_seq)
         talk.wishes.append(wish)
         self._changes.notify()
         return wish
@@ -212,7 +219,7 @@ class StateDesk:
         rows = []
         for member in epoch.members if epoch is not None else ():
             if member.slot == job.own.index:
-                life, word = job.incarnation, talk.word
+                life, word, host = job.incarnation, talk.word, job.own
             elif member.slot not in job.links:
                 continue
             else:
@@ -220,12 +227,14 @@ class StateDesk:
                 if not link.up() or link.leaving or link.host.incarnation != member.life:
                     continue
                 life, word = talk.heard.get(member.slot, (0, types_pb2.StateWord()))
-                word = word if life == member.life else types_pb2.StateWord()
-            rows.append(trainer_pb2.StateRow(rank=member.slot, life=member.life, word=word if word.here else None))
+                word, host = word if life == member.life else types_pb2.StateWord(), link.host
+            said = word if word.here else None
+            rows.append(trainer_pb2.StateRow(rank=member.slot, life=member.life, word=said, place=_place(host)))
         return rows
 
     def _table(self, job: Job) -> trainer_pb2.TurnStateResponse:
         told = trainer_pb2.TurnStateResponse(rows=self._rows(job), next_op_seq=self._engine.next_op_seq(job.number))
+        told.place = _place(job.own)
         mark = hashlib.blake2b(told.SerializeToString(deterministic=True), digest_size=8).digest()
         told.table = int.from_bytes(mark, "little") & INT64_MAX
         return told
@@ -235,11 +244,16 @@ class StateDesk:
         if job.own is None or job.links is None:
             return
         talk, own = self._talk(job), job.own.index
-        wanted = any(row.word.asks for row in self._rows(job) if row.rank != own), self.followers(job) > 0
+        words = [row.word for row in self._rows(job) if row.rank != own]
+        wanted = any(word.asks or (word.takes and not word.root) for word in words), self.followers(job) > 0
         if wanted != talk.told_wanted:
             talk.told_wanted = wanted
             for session in job.sessions.values():
                 session.trainer.want_state(*wanted)
+
+
+def _place(host: Host | None) -> str:
+    return str(host.place) if host is not None and host.place.port else ""
 
 
 def _patience(word: types_pb2.StateWord) -> float:

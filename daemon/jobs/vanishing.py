@@ -5,7 +5,7 @@ A process that was killed refuses the next connection, and a new life of a daemo
 then the host is gone at once. Where nobody answers at all it may be only the network of the daemons that is down, or a
 daemon that is very busy. So the engine of the host is asked over UDP, which answers whether an op is open or not: the
 path stays as long as datagrams come on it. A machine that vanished keeps its watch until a keepalive fails, which takes
-long: it is asked as soon as an op finds it silent.
+long: an op that is not complete has all engines asked, and the daemons of those that do not answer.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
+from weakref import WeakKeyDictionary
 
 from ultima.daemon.base.errors import DeadlineExceeded, Refused, Unavailable
 from ultima.daemon.base.waiting import spawn
@@ -28,7 +29,7 @@ QUESTIONS = 4  # at least: this loop may have been held up, and a datagram be lo
 # Before a daemon is asked again that could not be, and at most: it doubles each time. A process that dies closes its
 # connections one by one: where the watch goes first, its port still takes a connection for a moment.
 AGAIN_SECONDS, AGAIN_MOST_SECONDS = 0.01, 0.2
-SUSPECT_SECONDS = 0.25  # between two looks at who says nothing in ops that are not complete
+SUSPECT_SECONDS = 0.25  # for an engine to answer that was asked because an op is not complete
 
 Absent = Callable[[Job, int, str], None]
 
@@ -50,32 +51,40 @@ class Silence:
         self._engine, self._absent, self._stands, self._watch_anew = engine, absent, stands, watch_anew
         self._round_trip = round_trip
         self._asking: dict[Link, asyncio.Task[None]] = {}
-        self._heard: dict[Link, int] = {}
-        self._looked = 0.0
+        self._looks: WeakKeyDictionary[Job, asyncio.TimerHandle] = WeakKeyDictionary()
 
     def lost(self, job: Job, link: Link) -> None:
         """The watch of a host has ended to which there is a path."""
         self._ask(job, link, watched=False)
 
     def not_complete(self, job: Job) -> None:
-        """An op lacks something: who says nothing is asked whether it is there."""
-        now = asyncio.get_running_loop().time()
-        if now < self._looked + SUSPECT_SECONDS or job.links is None:
+        """An op lacks something: who says nothing from now on, though it is asked, may be gone."""
+        if job.links is None or job in self._looks:
             return
-        self._looked = now
+        links = [link for link in job.links.values() if link.up()]
+        for link in links:
+            self._engine.peer_ask(job.number, link.host.index)
+        patience = max((self._patience(job, link) for link in links), default=0.0)
+        loop, heard = asyncio.get_running_loop(), self._counts(job, links)
+        self._looks[job] = loop.call_later(max(SUSPECT_SECONDS, patience), self._look, job, heard)
+
+    def _look(self, job: Job, before: dict[Link, int]) -> None:
+        """Asks the daemons of those that have said nothing since: also where a watch is yet to stand again."""
+        del self._looks[job]
+        if job.over or job.links is None:
+            return
         links = [link for link in job.links.values() if link.up()]
         heard = self._counts(job, links)
         for link in links:
-            if (
-                self._heard.get(link) == heard[link]
-            ):  # also of one whose watch is yet to stand again, or nobody would ask
+            if before.get(link) == heard[link]:
                 self._ask(job, link, watched=self._stands(link.host.place))
-        self._heard = heard
 
     def close(self) -> None:
         """Asks nobody any more."""
         for task in self._asking.values():
             task.cancel()
+        for look in self._looks.values():
+            look.cancel()
 
     def _ask(self, job: Job, link: Link, watched: bool) -> None:
         if link not in self._asking:
@@ -99,10 +108,9 @@ class Silence:
             if watched:
                 self._watch_anew(link.host.place)
 
-        # A watch that ended says enough to ask the engine meanwhile; a daemon that is slow to answer is given its time.
-        lives = await ask() if watched else None
-        loop, pause = asyncio.get_running_loop(), AGAIN_SECONDS if watched else 0.0
-        asked = asyncio.create_task(self._again(ask, pause))
+        # A watch that ended says enough; where it stands a daemon that is slow to answer is given its time.
+        lives, told, pause = None, not watched, 0.0
+        loop, asked = asyncio.get_running_loop(), asyncio.create_task(ask())
         before, since, questions, due = self._counts(job, [link])[link], loop.time(), 0, 0.0
         try:
             while same() and not lives:
@@ -115,7 +123,7 @@ class Silence:
                 silent = loop.time() - since
                 if heard != before:
                     before, since, questions = heard, loop.time(), 0
-                elif questions >= QUESTIONS and silent >= max(HEARD_SECONDS, HEARD_TRIPS * self._trip(job, link)):
+                elif told and questions >= QUESTIONS and silent >= self._patience(job, link):
                     gone("its daemon does not answer, and nothing comes from it")
                     return
                 elif loop.time() >= due:
@@ -123,7 +131,7 @@ class Silence:
                     questions, due = questions + 1, loop.time() + LOOK_SECONDS
                 await asyncio.wait({asked}, timeout=LOOK_SECONDS)
                 if asked.done():
-                    lives, pause = asked.result(), min(max(AGAIN_SECONDS, 2 * pause), AGAIN_MOST_SECONDS)
+                    lives, told, pause = asked.result(), True, min(max(AGAIN_SECONDS, 2 * pause), AGAIN_MOST_SECONDS)
                     asked = asyncio.create_task(self._again(ask, pause))
         finally:
             asked.cancel()
@@ -139,10 +147,11 @@ class Silence:
         each = {link: now.peer_stats(job.number, link.host.index) for link in links}
         return {link: x.received_bytes + x.feedbacks_heard + x.feedbacks_beside for link, x in each.items()}
 
-    def _trip(self, job: Job, link: Link) -> float:
-        """The round trip, also of a path on which no data went yet."""
+    def _patience(self, job: Job, link: Link) -> float:
+        """For how long a host says nothing that is gone. The round trip is also that of a path on which no data went
+        yet."""
         measured = self._engine.snapshot().peer_stats(job.number, link.host.index).srtt_ns / 1e9
-        return max(measured, self._round_trip(link.host.place))
+        return max(HEARD_SECONDS, HEARD_TRIPS * max(measured, self._round_trip(link.host.place)))
 
 
 async def alive(place: Place, stands_by: Callable[[], Awaitable[None]]) -> bool | None:

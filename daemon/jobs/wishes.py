@@ -14,6 +14,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable
 from dataclasses import dataclass
 
 from ultima.daemon.base.errors import Unavailable
+from ultima.v1 import types_pb2
 
 PART_BYTES = 512 << 10
 PARTS_MAX = 256  # that one call asks for
@@ -29,6 +30,8 @@ class Wish:
     number: int
     part: int
     answer: asyncio.Future[bytes]
+    kind: types_pb2.StateKind.ValueType = types_pb2.STATE_KIND_ROOT
+    op_seq: int = 0
 
 
 async def granted(

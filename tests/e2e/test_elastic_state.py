@@ -3,6 +3,8 @@
 with the same op."""
 
 import re
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -17,7 +19,10 @@ from tests.daemon.trust.papers import Authority
 from tests.e2e.elastic import enter, enter_all, whole_soon
 from tests.e2e.hosts import DaemonProcess, Hosts, everywhere, new_job_name
 from tests.e2e.test_secure import secure_hosts
+from tests.e2e.test_trouble import until
 from ultima import ElasticJob, StateReport
+from ultima.admin.calls import get_status
+from ultima.api import state_pairs
 
 State = dict[str, np.ndarray]
 SIZE = 300_000  # elements; 4 parts of 512 KiB and a bit
@@ -117,20 +122,70 @@ def test_state__all_at_once_are_the_same_and_one_that_drifted_is_repaired() -> N
             job.close()
 
 
+def metrics_of(host: DaemonProcess) -> str:
+    command = [sys.executable, "-m", "ultima", "metrics", "--socket", str(host.socket)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def pairs_of(host: DaemonProcess, name: str) -> list[str]:
+    """Jobs of two ranks, in which state travels, that a daemon has now."""
+    return [job.job for job in get_status(host.socket).jobs if job.job.startswith(f"{name}/state/")]
+
+
 @pytest.mark.check
-def test_state__a_holder_that_dies_in_the_middle_is_made_up_for(daemons: Callable[[int], Hosts]) -> None:
+@pytest.mark.parametrize("jobs_come_about", [True, False], ids=["as ops", "in messages"])
+def test_state__a_large_one_comes_as_ops_or_else_in_messages(
+    daemons: Callable[[int], Hosts], monkeypatch: pytest.MonkeyPatch, jobs_come_about: bool
+) -> None:
     hosts, name = dict(enumerate(daemons(3))), new_job_name()
     jobs = enter_all(hosts, hosts[0], name, most=3)
+    big = np.random.default_rng(3).integers(0, 256, (24 << 20) + 5, np.uint8)
+    states = {0: {"w": big.copy()}, 1: {"w": big.copy()}, 2: {"w": np.zeros_like(big)}}
+    met: list[int] = []
+    join = state_pairs._join
+
+    def joined(*given: Any) -> Any:
+        met.append(given[2])
+        if not jobs_come_about:
+            raise ultima.JoinTimeout("nobody comes")
+        return join(*given)
+
+    monkeypatch.setattr(state_pairs, "_join", joined)
+
+    def give(each: int) -> StateReport | None:
+        limit, report = time.monotonic() + 60, None
+        while time.monotonic() < limit and report is None:
+            report = jobs[each].share(states[each], revision=9)
+        return report
+
+    found = play({0: lambda: give(0), 1: lambda: give(1), 2: lambda: jobs[2].sync_state(states[2], mode="receive")})
+    assert np.array_equal(states[2]["w"], big) and sum(found[2].sources.values()) == big.size
+    assert met and (not jobs_come_about or sorted(met) == [0, 0, 1, 1])
+    assert until(lambda: not any(pairs_of(hosts[each], name) for each in hosts)), "these jobs end with it"
+    rows = rf'ultima_state_bytes_total{{direction="received",ultima_job="{name}"}} (\S+)'
+    (received,) = re.findall(rows, metrics_of(hosts[2]))
+    assert 0 <= float(received) - big.size < 10_000, "they count as what came in messages does, and so does the list"
+    for job in jobs.values():
+        job.close()
+
+
+@pytest.mark.check
+def test_state__a_holder_that_dies_in_the_middle_is_made_up_for(daemons: Callable[[int], Hosts]) -> None:
+    """It dies while parts come from it in a job of its own."""
+    hosts, name = dict(enumerate(daemons(3))), new_job_name()
+    jobs = enter_all(hosts, hosts[0], name, most=3, rate="30M")
     big = np.random.default_rng(3).integers(0, 256, 96 << 20, np.uint8)
     states = {0: {"w": big}, 1: {"w": big}, 2: {"w": np.zeros_like(big)}}
+    rank_0, rank_1 = jobs[0].rank, jobs[1].rank
 
     def give(each: int) -> None:
-        until = time.monotonic() + 60
-        while time.monotonic() < until and jobs[each].share(states[each], revision=9) is None:
+        limit = time.monotonic() + 60
+        while time.monotonic() < limit and jobs[each].share(states[each], revision=9) is None:
             time.sleep(0.01)
 
     def killer() -> None:
-        time.sleep(0.9)
+        assert until(lambda: pairs_of(hosts[1], name))
+        time.sleep(0.3)
         hosts[1].kill()
 
     found = play(
@@ -140,6 +195,8 @@ def test_state__a_holder_that_dies_in_the_middle_is_made_up_for(daemons: Callabl
     report = found[2]
     assert isinstance(report, StateReport) and np.array_equal(states[2]["w"], big), report
     assert report.revision == 9 and report.nbytes == 96 << 20 and not report.false
+    died, other = report.sources.get(rank_1, 0), report.sources[rank_0]
+    assert 0 < died < other and sum(report.sources.values()) == big.size, report
     for job in jobs.values():
         job.close()
 

@@ -575,7 +575,7 @@ class ReadStateRequest(google.protobuf.message.Message):
     root: builtins.bytes
     """As in StateWord."""
     kind: ultima.v1.types_pb2.StateKind.ValueType
-    """For STATE_KIND_ROOT alone `root` is read, and for STATE_KIND_RESULTS alone `op_seq`."""
+    """`root` is read for STATE_KIND_ROOT and STATE_KIND_PAIR, `op_seq` for STATE_KIND_RESULTS and STATE_KIND_PAIR."""
     op_seq: builtins.int
     @property
     def parts(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:

@@ -261,6 +261,8 @@ class TurnStateRequest(google.protobuf.message.Message):
     WAIT_MS_FIELD_NUMBER: builtins.int
     GIVES_FIELD_NUMBER: builtins.int
     READY_FIELD_NUMBER: builtins.int
+    SENT_FIELD_NUMBER: builtins.int
+    RECEIVED_FIELD_NUMBER: builtins.int
     session: builtins.int
     """As in LeaveJobRequest."""
     ticket: builtins.str
@@ -277,6 +279,9 @@ class TurnStateRequest(google.protobuf.message.Message):
     """
     ready: builtins.bool
     """Of a rank that joined with `follow`: it has caught up, and the others may take it in."""
+    sent: builtins.int
+    """Bytes of state that went and came by jobs of two ranks since the last turn."""
+    received: builtins.int
     @property
     def word(self) -> ultima.v1.types_pb2.StateWord: ...
     def __init__(
@@ -291,10 +296,12 @@ class TurnStateRequest(google.protobuf.message.Message):
         wait_ms: builtins.int = ...,
         gives: builtins.bool = ...,
         ready: builtins.bool = ...,
+        sent: builtins.int = ...,
+        received: builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["word", b"word"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["data", b"data", "gives", b"gives", "ready", b"ready", "session", b"session", "table", b"table", "ticket", b"ticket", "wait_ms", b"wait_ms", "wish", b"wish", "word", b"word"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["data", b"data", "gives", b"gives", "ready", b"ready", "received", b"received", "sent", b"sent", "session", b"session", "table", b"table", "ticket", b"ticket", "wait_ms", b"wait_ms", "wish", b"wish", "word", b"word"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___TurnStateRequest: typing_extensions.TypeAlias = TurnStateRequest
@@ -311,6 +318,7 @@ class TurnStateResponse(google.protobuf.message.Message):
     KIND_FIELD_NUMBER: builtins.int
     OP_SEQ_FIELD_NUMBER: builtins.int
     FOLLOWERS_FIELD_NUMBER: builtins.int
+    PLACE_FIELD_NUMBER: builtins.int
     table: builtins.int
     next_op_seq: builtins.int
     """The number that follows the newest op that any host is known to have begun."""
@@ -319,9 +327,11 @@ class TurnStateResponse(google.protobuf.message.Message):
     part: builtins.int
     """As in ReadStateResponse."""
     kind: ultima.v1.types_pb2.StateKind.ValueType
-    """In answer to `gives`: what is asked for, and how many ranks follow this one."""
+    """What is asked for; and in answer to `gives`, how many ranks follow this one."""
     op_seq: builtins.int
     followers: builtins.int
+    place: builtins.str
+    """"host:port" of this daemon; empty if it serves its host alone."""
     @property
     def rows(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___StateRow]:
         """The ranks of the newest view, the oldest first, with the caller's own."""
@@ -337,8 +347,9 @@ class TurnStateResponse(google.protobuf.message.Message):
         kind: ultima.v1.types_pb2.StateKind.ValueType = ...,
         op_seq: builtins.int = ...,
         followers: builtins.int = ...,
+        place: builtins.str = ...,
     ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["followers", b"followers", "kind", b"kind", "next_op_seq", b"next_op_seq", "op_seq", b"op_seq", "part", b"part", "rows", b"rows", "table", b"table", "wish", b"wish"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["followers", b"followers", "kind", b"kind", "next_op_seq", b"next_op_seq", "op_seq", b"op_seq", "part", b"part", "place", b"place", "rows", b"rows", "table", b"table", "wish", b"wish"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___TurnStateResponse: typing_extensions.TypeAlias = TurnStateResponse
@@ -350,9 +361,12 @@ class StateRow(google.protobuf.message.Message):
     RANK_FIELD_NUMBER: builtins.int
     LIFE_FIELD_NUMBER: builtins.int
     WORD_FIELD_NUMBER: builtins.int
+    PLACE_FIELD_NUMBER: builtins.int
     rank: builtins.int
     life: builtins.int
     """The number of the life of its host."""
+    place: builtins.str
+    """"host:port" of the daemon of its host."""
     @property
     def word(self) -> ultima.v1.types_pb2.StateWord:
         """What it says; none if it says nothing."""
@@ -363,10 +377,11 @@ class StateRow(google.protobuf.message.Message):
         rank: builtins.int = ...,
         life: builtins.int = ...,
         word: ultima.v1.types_pb2.StateWord | None = ...,
+        place: builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["word", b"word"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["life", b"life", "rank", b"rank", "word", b"word"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["life", b"life", "place", b"place", "rank", b"rank", "word", b"word"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___StateRow: typing_extensions.TypeAlias = StateRow

@@ -289,6 +289,10 @@ class _StateKindEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enum
     with the length of the JSON that follows, which says op, type, size and receipt; and then its bytes. Nothing: that op
     has not ended yet.
     """
+    STATE_KIND_PAIR: _StateKind.ValueType  # 4
+    """That it comes to a job of these two ranks, by which parts travel as gradients do, and not in messages. `op_seq` is
+    the number in that job's name. The answer is "1" if it does. With a root, of the state of that root.
+    """
 
 class StateKind(_StateKind, metaclass=_StateKindEnumTypeWrapper):
     """What a rank reads of another one's state."""
@@ -303,6 +307,10 @@ STATE_KIND_RESULTS: StateKind.ValueType  # 3
 """Results of ops from `op_seq` on, in pieces of 512 KiB with the numbers 0, 1, ...: of each result 4 bytes, big-endian,
 with the length of the JSON that follows, which says op, type, size and receipt; and then its bytes. Nothing: that op
 has not ended yet.
+"""
+STATE_KIND_PAIR: StateKind.ValueType  # 4
+"""That it comes to a job of these two ranks, by which parts travel as gradients do, and not in messages. `op_seq` is
+the number in that job's name. The answer is "1" if it does. With a root, of the state of that root.
 """
 Global___StateKind: typing_extensions.TypeAlias = StateKind
 

@@ -9,6 +9,7 @@ import pytest
 
 from ultima.daemon.base.errors import InvalidArgument, NotFound
 from ultima.daemon.base.waiting import Changes
+from ultima.daemon.hosts import host as hosts
 from ultima.daemon.hosts.peers import Peers
 from ultima.daemon.jobs.state_desk import StateDesk
 from ultima.daemon.jobs.wishes import PART_BYTES
@@ -27,17 +28,20 @@ class Place:
         self.members = [0, 1]
         links = {
             slot: SimpleNamespace(
-                up=lambda: True, leaving=False, host=SimpleNamespace(index=slot, incarnation=70 + slot)
+                up=lambda: True,
+                leaving=False,
+                host=SimpleNamespace(index=slot, incarnation=70 + slot, place=hosts.Place("10.0.0.1", 100 + slot)),
             )
             for slot in (1, 2)
         }
+        own = SimpleNamespace(index=0, place=hosts.Place("10.0.0.1", 100))
 
         class Job(SimpleNamespace):
             __hash__ = object.__hash__
 
         trainer = SimpleNamespace(want_state=lambda wanted, followed: self.wanted.append((wanted, followed)))
         self.job: Any = Job(
-            name="j", elastic=True, own=SimpleNamespace(index=0), incarnation=70, links=links, number=1, over=False,
+            name="j", elastic=True, own=own, incarnation=70, links=links, number=1, over=False,
             sessions={0: SimpleNamespace(trainer=trainer)}, state_word=None, moves=ViewStats(),
         )  # fmt: skip
         watchers = SimpleNamespace(tell_state=lambda job: self.told.append(job.state_word))
@@ -78,6 +82,35 @@ async def test_heard__ranks_here_are_told_when_another_asks_and_when_no_more() -
     assert place.wanted == [(True, False), (False, False)], "it is not the member that the view names"
     with pytest.raises(InvalidArgument, match="3 bytes: allowed: 32, or none"):
         place.desk.heard(place.job, link, types_pb2.StateWord(here=True, root=b"abc"))
+
+
+async def test_heard__who_is_yet_to_read_what_it_has_is_stood_still_for() -> None:
+    """Else an op would begin that waits for it."""
+    place = Place()
+    link = place.job.links[1]
+    for word in ({"takes": True}, {"takes": True, "asks": True, "root": ROOT}, {"takes": True, "root": ROOT}):
+        place.desk.heard(place.job, link, types_pb2.StateWord(here=True, op_seq=5, **word))
+    assert place.wanted == [(True, False), (False, False)]
+
+
+async def test_read__a_job_of_two_ranks_is_asked_for_once() -> None:
+    place = Place()
+    told = await place.turn(sent=7, received=9)
+    assert told.place == "10.0.0.1:100" and [row.place for row in told.rows] == ["10.0.0.1:100", "10.0.0.1:101"]
+    assert place.job.moves.state_bytes == {"sent": 7, "received": 9}
+    found: list[tuple[int, bytes]] = []
+
+    async def read() -> None:
+        request = peer_pb2.ReadStateRequest(root=ROOT, kind=types_pb2.STATE_KIND_PAIR, op_seq=77)
+        async for each in place.desk.read(place.job, request):
+            found.append(each)
+
+    reader = asyncio.create_task(read())
+    told = await place.turn(table=told.table)
+    assert (told.kind, told.op_seq) == (types_pb2.STATE_KIND_PAIR, 77)
+    told = await place.turn(table=told.table, wish=told.wish, data=b"1")
+    await reader
+    assert found == [(-1, b"1")] and not told.wish, "no second one for the same question"
 
 
 async def test_read__parts_come_from_the_rank_until_it_gives_another_state() -> None:

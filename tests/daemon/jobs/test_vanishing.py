@@ -181,6 +181,22 @@ async def test_a_busy_daemon__whose_engine_answers_stays(house: House, monkeypat
     assert path.up
 
 
+async def test_a_host_that_vanished__is_found_by_one_op_in_each_of_two_jobs(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next op may be long in coming, and is not waited for; nor does one job's look stand for another's."""
+    monkeypatch.setattr(vanishing, "SUSPECT_SECONDS", 0.05)
+    daemons = [await house.daemon() for _ in range(2)]
+    for job in ("one", "other"):
+        await house.job(daemons, job)
+    heard, paths = Heard(daemons[0], monkeypatch), [engine(daemons[0]).path(job, 1) for job in (0, 1)]
+    heard.grows = False
+    monkeypatch.setattr(vanishing, "alive", nobody)
+    for job in (0, 1):
+        engine(daemons[0]).op_done(job, Status.PARTIAL)
+    await eventually(lambda: not any(path.up for path in paths), "both are gone")
+
+
 async def test_a_host_that_vanished_before_its_watch_stood_again__is_asked_too(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
