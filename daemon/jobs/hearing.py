@@ -3,9 +3,10 @@
 
 Once a second the counters of each path are read. A path on which packets go out and nothing comes back, or many are
 lost, is suspected; then the daemon at the other end is asked for its counters, second by second, until unheard.py has
-proof or the path is well again. A daemon that does not answer, because it is dead, frozen or cut off altogether, gives
-no proof. What was found goes to all hosts of the job with the news (watchers.py), so that all name the same trouble:
-in receipts, in status, in the log, and in a note to each trainer.
+proof or the path is well again. What they prove of the past is tried before it is told: a cut network that is whole
+again has lost as much. A daemon that does not answer, because it is dead, frozen or cut off altogether, gives no proof.
+What was found goes to all hosts of the job with the news (watchers.py), so that all name the same trouble: in receipts,
+in status, in the log, and in a note to each trainer.
 """
 
 from __future__ import annotations
@@ -183,16 +184,20 @@ class Hearing:
         path.samples.append(Sample(tuple(_counts(now.paths(job.number, there))), theirs))
         lost, came = proved(path.samples, here, there)
         if lost - job.unheard.get(here, frozenset()):
-            lost |= await self._tried(link, here, len(path.last))
+            # What was sent while the network was cut, or to a host that had not taken the path yet, is lost too.
+            tried = await self._tried(link, here, len(path.last))
+            if tried is not None:
+                lost = tried
+                path.samples.clear()
         own = (job.unheard.get(here, frozenset()) - came) | lost
         if own != job.unheard.get(here, frozenset()):
             job.unheard[here] = own
             self._watchers.tell(job)
 
-    async def _tried(self, link: Link, here: int, pairs: int) -> set[Unheard]:
-        """All ports that a job uses and datagrams do not get through, between here and another host. A path on which
-        feedback does not come carries no data that could be missed, so counters tell of some ports alone. Of ports that
-        the job does not use no counter could ever take back what was found."""
+    async def _tried(self, link: Link, here: int, pairs: int) -> set[Unheard] | None:
+        """All ports that a job uses and datagrams do not get through now, between here and another host. A path on
+        which feedback does not come carries no data that could be missed, so counters tell of some ports alone. Of
+        ports that the job does not use no counter could ever take back what was found. None: it could not be tried."""
         there, place = link.host.index, link.host.place
         found: set[Unheard] = set()
         try:
@@ -203,6 +208,7 @@ class Hearing:
                 found |= {Unheard(there, here, at, feedback) for at, came in enumerate(back) if not came}
         except Refused as error:
             log.debug("not tried host=%d reason=%s", there, error)
+            return None
         return found
 
 

@@ -39,14 +39,15 @@ def cluster(hosts: int, far: Far, authority: Authority | None = None) -> Iterato
         yield cluster
 
 
-def sums(jobs: list[ultima.Job], count: int) -> None:
+def sums(cluster: Cluster, jobs: list[ultima.Job], count: int) -> None:
     """So many ops, each of them whole, and its values those of all ranks."""
     place = np.arange(ELEMENTS) * 2 ** len(jobs)
     for number in range(count):
         data = [(place + (1 << rank)).astype(np.float32) for rank in range(len(jobs))]
         receipts = everywhere(jobs, lambda rank, job: job.allreduce(data[rank], "sum", deadline=20.0))  # noqa: B023
         for rank, receipt in enumerate(receipts):
-            assert isinstance(receipt, ultima.Receipt) and receipt.complete, (number, receipt)
+            assert isinstance(receipt, ultima.Receipt), receipt
+            assert receipt.complete, (number, lost(cluster), receipt)
             check_claims(receipt, rank, data[rank], place, len(jobs))
 
 
@@ -73,11 +74,11 @@ def gone_after(cluster: Cluster, index: int, bound: float) -> float:
 
 def test_far__a_job_forms_runs_idles_and_tells_of_a_daemon_that_was_killed() -> None:
     with cluster(2, FAR, Authority()) as far, ranks(far) as jobs:
-        sums(jobs, 20)
+        sums(far, jobs, 20)
         assert far.lab.distance.counts().lost >= 10, "and frames were lost meanwhile"
         time.sleep(IDLE_S)
         assert [states(far, index) for index in (0, 1)] == [[types_pb2.HOST_STATE_UP] * 2] * 2
-        sums(jobs, 3)
+        sums(far, jobs, 3)
         assert lost(far) == []
         far.daemons[1].kill()
         far.daemons[1].wait()
@@ -86,7 +87,7 @@ def test_far__a_job_forms_runs_idles_and_tells_of_a_daemon_that_was_killed() -> 
 
 def test_far__a_job_of_three_without_loss_outlives_a_host_that_vanishes() -> None:
     with cluster(3, NEAR_ENOUGH) as far, ranks(far) as jobs:
-        sums(jobs, 5)
+        sums(far, jobs, 5)
         assert lost(far) == []
         far.lab.host(2).set_link(up=False)
         gone_after(far, 2, 40.0)  # a keepalive, and the patience with its answer
@@ -121,6 +122,6 @@ def test_far__a_rank_registers_before_the_coordinator_is_in_and_is_told_whom_it_
 
             jobs = everywhere([0, 1], join)
         assert all(isinstance(job, ultima.Job) for job in jobs), jobs
-        sums(jobs, 2)
+        sums(far, jobs, 2)
         for job in jobs:
             job.close()
