@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
-from weakref import WeakKeyDictionary
 
 from ultima.daemon.base.errors import DeadlineExceeded, Refused, Unavailable
 from ultima.daemon.base.waiting import spawn
@@ -51,7 +50,7 @@ class Silence:
         self._engine, self._absent, self._stands, self._watch_anew = engine, absent, stands, watch_anew
         self._round_trip = round_trip
         self._asking: dict[Link, asyncio.Task[None]] = {}
-        self._looks: WeakKeyDictionary[Job, asyncio.TimerHandle] = WeakKeyDictionary()
+        self._looks: dict[Job, asyncio.TimerHandle] = {}
 
     def lost(self, job: Job, link: Link) -> None:
         """The watch of a host has ended to which there is a path."""
@@ -59,11 +58,12 @@ class Silence:
 
     def not_complete(self, job: Job) -> None:
         """An op lacks something: who says nothing from now on, though it is asked, may be gone."""
-        if job.links is None or job in self._looks:
+        if job.over or job.links is None or job in self._looks:
             return
         links = [link for link in job.links.values() if link.up()]
         for link in links:
-            self._engine.peer_ask(job.number, link.host.index)
+            with contextlib.suppress(Refused):  # of the engine, which may know before this loop that a path is down
+                self._engine.peer_ask(job.number, link.host.index)
         patience = max((self._patience(job, link) for link in links), default=0.0)
         loop, heard = asyncio.get_running_loop(), self._counts(job, links)
         self._looks[job] = loop.call_later(max(SUSPECT_SECONDS, patience), self._look, job, heard)

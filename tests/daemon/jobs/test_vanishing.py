@@ -197,6 +197,22 @@ async def test_a_host_that_vanished__is_found_by_one_op_in_each_of_two_jobs(
     await eventually(lambda: not any(path.up for path in paths), "both are gone")
 
 
+async def test_a_path_that_the_engine_took_down__keeps_no_event_from_its_job(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Events are handled in one go: what one of them raised would lose those behind it."""
+    daemons = [await house.daemon() for _ in range(2)]
+    await house.job(daemons)
+
+    def refuse(job: int, host: int) -> None:
+        raise FailedPrecondition("peer_ask: the path is down")
+
+    monkeypatch.setattr(daemons[0].engine, "peer_ask", refuse)
+    job = daemons[0].jobs.all()[0]
+    daemons[0].jobs.fellows.silence.not_complete(job)
+    assert job in daemons[0].jobs.fellows.silence._looks
+
+
 async def test_a_host_that_vanished_before_its_watch_stood_again__is_asked_too(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
