@@ -99,7 +99,7 @@ async def test_job__belongs_to_one_user_on_all_hosts(house: House, authority: Au
         path.chmod(mode)  # everybody comes as far as the daemon's own checks
     zero, other = await house.trainer(daemons[0]), await house.trainer(daemons[1], uid=1001)
     waiting = asyncio.create_task(zero.join(0, 2, rendezvous=rendezvous(daemons[0])))
-    await eventually(lambda: bool(daemons[0].jobs.all()), "rank 0 is on its way")
+    await eventually(lambda: bool(daemons[0]._coordinator._forming), "rank 0 has registered first")
     with pytest.raises(grpc.aio.AioRpcError) as error:
         await other.join(1, 2, rendezvous=rendezvous(daemons[0]))
     refused(error.value, grpc.StatusCode.PERMISSION_DENIED, "belongs to uid 0", "is of uid 1001")
