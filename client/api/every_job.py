@@ -95,6 +95,16 @@ class EveryJob:
         return self._connection.session.look() is SessionState.OPEN
 
     @property
+    def next_op_seq(self) -> int | None:
+        """The number that the next op of this rank gets (`Receipt.op_seq`). None while one of its ops is under way, when
+        the daemon is lost or the job closed, and while the other ranks are ahead after a lost daemon.
+
+        In a job with a policy what is counted are the calls, not the ops.
+        """
+        session = self._connection.session
+        return session.standing if session.look() is SessionState.OPEN else None
+
+    @property
     def reconnects(self) -> int:
         """How often this job has attached again after it lost its daemon."""
         return self._connection.reconnects

@@ -104,6 +104,7 @@ class Following:
     _rings: Rings
     _partial: bool
     _next_seq: int
+    _flying: dict[int, Op]
 
     def __init__(self, follow: Callable[[int], object] | None) -> None:
         """`follow` makes the session that comes after this one, by a time in ns of time.monotonic_ns, and has it adopt
@@ -158,6 +159,12 @@ class Following:
     def calls_next(self) -> int:
         """The number of the op that this rank calls next."""
         return self._next_seq - self._behind
+
+    @property
+    def standing(self) -> int | None:
+        """`calls_next`; None while ops are under way, or this rank is behind the others."""
+        with self._lock:
+            return None if self._flying or self._behind else self._next_seq
 
     def _see(self, views: list[View]) -> None:
         self._views += views

@@ -26,6 +26,7 @@ from tests.e2e.hosts import Hosts, running
 
 MEMBERS = 4
 ANSWER_S = 60.0
+READY_S = 0.05  # all members begin as long after they were told, so that none waits for one who was told later
 CHANGES = ("the same four", "four to three", "three to four")
 spawned = get_context("spawn")
 
@@ -46,9 +47,9 @@ def work(contender: str, rank: int, port: int, socket: str, line: Any) -> None:
         if asked == "handle":
             line.send(dist._get_reconfigure_handle())  # type: ignore[attr-defined]
             continue
-        uuid, handles = asked
+        uuid, handles, began = asked
         value = torch.ones(250_000)
-        began = time.perf_counter()
+        time.sleep(max(0.0, began - time.perf_counter()))
         dist._reconfigure(uuid=uuid, handles=handles).wait()  # type: ignore[attr-defined]
         changed = time.perf_counter()
         dist.all_reduce(value)
@@ -79,8 +80,9 @@ class Group:
             self._lines[rank].send("handle")
         handles = self._answers(ranks)
         self._uuid += 1
+        began = time.perf_counter() + READY_S
         for rank in ranks:
-            self._lines[rank].send((self._uuid, handles))
+            self._lines[rank].send((self._uuid, handles, began))
         took = self._answers(ranks)
         return max(each[0] for each in took), max(each[1] for each in took)
 

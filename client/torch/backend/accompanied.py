@@ -124,6 +124,11 @@ class Line:
         self._waiting: deque[Accompanied] = deque()
         self._broken = ""
 
+    @property
+    def idle(self) -> bool:
+        """Whether Gloo has got all that was called, and would get the next."""
+        return not self._waiting and not self._broken
+
     def join(self, last: Accompanied) -> None:
         self._waiting.append(last)
 

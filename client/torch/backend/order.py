@@ -38,13 +38,22 @@ class Order:
         self._offer = offer
         self._lock = threading.Lock()
         self._numbers = itertools.count()
+        self._made = self._ended = 0
         self._open: dict[int, weakref.ref[Ordered]] = {}
         self._dropped: SimpleQueue[Ordered | None] = SimpleQueue()
         self._sweeps = False
 
     def next_number(self) -> int:
         """That of a work which is called now."""
+        with self._lock:
+            self._made += 1
         return next(self._numbers)
+
+    @property
+    def idle(self) -> bool:
+        """Whether every work that was called has ended."""
+        with self._lock:
+            return self._made == self._ended
 
     def join(self, work: Ordered) -> None:
         """Has later works end after this one, which must not have ended."""
@@ -54,9 +63,9 @@ class Order:
 
     def leave(self, work: Ordered) -> None:
         """The work has ended."""
-        if self._open:
-            with self._lock:
-                self._open.pop(work.number, None)
+        with self._lock:
+            self._ended += 1
+            self._open.pop(work.number, None)
 
     def end_before(self, work: Ordered, limit: float | None) -> bool:
         """Ends all that came before |work|, the oldest first. False when |limit| passed before that."""

@@ -51,7 +51,7 @@ class ReceiptLog:
         """|raises|: an op that holds nothing of any other host, or of any other rank where all share one host, fails
         instead of going on with own values.
         """
-        self._raises, self._warned = raises, False
+        self.raises, self._warned = raises, False
         self._mourned: frozenset[int] = frozenset()
         self._lock = threading.Lock()
         self._last: deque[Receipt] = deque(maxlen=RECEIPTS_KEPT)
@@ -81,7 +81,7 @@ class ReceiptLog:
         who = f"; {ranks_text(receipt.culprit)} to blame: {receipt.trouble}" if receipt.culprit else ""
         other = "host" if len(receipt.peers) > 1 else "rank"
         text = f"op {receipt.op_seq} holds nothing of any other {other}{who}"
-        if self._raises:
+        if self.raises:
             return Insufficient(f"{text} (ULTIMA_ON_INSUFFICIENT is raise)", receipt)
         with self._lock:
             first, self._warned = not self._warned, True

@@ -13,7 +13,9 @@ import hashlib
 import os
 import secrets
 import threading
+import time
 import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -22,10 +24,11 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store, Work
 
-from ultima.base.errors import DaemonUnavailable, InvalidArgument
+from ultima.base.errors import DaemonUnavailable, InvalidArgument, JoinTimeout
+from ultima.base.receipt import ranks_text
 from ultima.launch.reach import daemon_reach
 from ultima.settings.config import DEFAULT_SOCKET, socket_path
-from ultima.torch.backend.delegate import NEEDS_STAND_IN, PythonBackend, give_collectives
+from ultima.torch.backend.delegate import NEEDS_STAND_IN, PEER_TO_PEER, PythonBackend, give_collectives
 from ultima.torch.backend.group import UltimaProcessGroup
 from ultima.torch.backend.mixed import FORWARDED
 from ultima.torch.backend.receipt_log import ReceiptLog
@@ -50,6 +53,11 @@ class Member:
     address: str
     """Of the daemon, "address:port"; empty for one that serves its own host alone."""
 
+    @property
+    def who(self) -> tuple[int, str]:
+        """The same in all its handles."""
+        return self.daemon, self.life
+
     def handle(self) -> str:
         return f"{KIND}:{self.daemon:x}:{self.life}:{self.change}:{self.address}"
 
@@ -71,12 +79,34 @@ class UsedBefore(InvalidArgument, RuntimeError):
 class Steered(UltimaProcessGroup):
     """A generation whose members are known: nobody has to be asked for them."""
 
-    def __init__(self, meeting: Meeting, store: Store, rank: int, size: int, timeout: timedelta, name: str) -> None:
-        self._meeting = meeting
-        super().__init__(store, rank, size, timeout, name)
+    def __init__(
+        self, members: Sequence[Member], meeting: Meeting, store: Store, rank: int, timeout: timedelta, name: str
+    ) -> None:
+        self.members, self._meeting = [each.who for each in members], meeting
+        self._between_two = False
+        super().__init__(store, rank, len(members), timeout, name)
+
+    def standing(self) -> str:
+        """What has been done in it, the same on members who may go on in it; "" where it cannot go on: something is
+        under way, or was passed between two members, one of whom may have done his part alone.
+        """
+        self._stages.drain()
+        number = None if self._job is None else self._job.next_op_seq
+        if number is None or self._between_two or not (self._order.idle and self._line.idle):
+            return ""
+        return f"{self._meeting.number} {number}"
+
+    def go_on(self, timeout: timedelta) -> None:
+        """Begins its next generation, with receipts of its own."""
+        self.log = ReceiptLog(self.log.raises)
+        self.set_timeout(timeout)
 
     def _meet(self, *given: Any) -> Meeting:
         return self._meeting
+
+    def _call_gloo(self, name: str, *args: Any, **named: Any) -> Work:
+        self._between_two = self._between_two or name in PEER_TO_PEER
+        return super()._call_gloo(name, *args, **named)
 
 
 class _Door(PythonBackend):
@@ -139,6 +169,7 @@ class ReconfigurableProcessGroup(Forwarding, dist.ProcessGroup):
         self._store, self._first, self._timeout, self._name = store, (rank, size), timeout, name
         self._generation = None
         self._life, self._change = secrets.token_hex(8), 0
+        self._given: Member | None = None
         self._used: set[int] = set()
         self._changing = threading.Lock()
         self._door = _Door(self, rank, size) if NEEDS_STAND_IN else None
@@ -161,30 +192,41 @@ class ReconfigurableProcessGroup(Forwarding, dist.ProcessGroup):
 
     def get_reconfigure_handle(self) -> str:
         """What the other members need of this one for the next `reconfigure`. Raises DaemonError."""
-        return self._own().handle()
+        self._given = self._own()
+        return self._given.handle()
 
     def reconfigure(self, opts: Any) -> Work:
         """Changes to the members that |opts.handles| name: a list says their ranks by place; of a set, ranks follow the
         order of the handles. Returns when all are there, with a Work that has ended.
 
-        The collectives under way end with an error. Where this raises, the members from before are still in force, and
+        The collectives under way end with an error. Members that are the same as before, in the same order, go on in
+        the job that they have, if nothing is under way on any of them, all have called as many ops, and nothing was
+        sent from one to another (`send`, `recv`). Where this raises, the members from before are still in force, and
         it may be called again with another uuid: InvalidArgument for handles that are not the newest ones or a uuid
         that was used, JoinTimeout when members do not come within |opts.timeout|, DaemonError when a daemon does not
         answer.
         """
         timeout = opts.timeout or self._timeout
         with self._changing:
-            handles = self._checked(opts)
-            meeting = self._meeting_of(opts.uuid, handles)
+            limit = time.monotonic() + timeout.total_seconds()
+            own = self._newest().handle()
+            handles = self._checked(opts, own)
+            members = [_member(handle) for handle in handles]
+            meeting = self._meeting_of(opts.uuid, handles, members)
             self._used.add(opts.uuid)
-            store = PrefixStore(meeting.number, self._store)
-            rank = handles.index(self._own().handle())
-            made = Steered(meeting, store, rank, len(handles), timeout, self._name)
-            made.set_timeout(self._timeout)
-            before, self._generation = self._generation, made
+            store, rank = PrefixStore(meeting.number, self._store), handles.index(own)
+            before = self._generation
+            if len(members) > 1 and all_say(store, rank, len(members), self._standing(members), timeout):
+                assert before is not None
+                before.go_on(self._timeout)
+            else:
+                left = timedelta(seconds=max(0.001, limit - time.monotonic()))
+                made = Steered(members, meeting, store, rank, left, self._name)
+                made.set_timeout(self._timeout)
+                self._generation = made
+                if before is not None:
+                    _close(before)
             self._change += 1
-            if before is not None:
-                _close(before)
         return UltimaWork([], [], None, ReceiptLog(), Finishers())
 
     def set_timeout(self, timeout: timedelta) -> None:
@@ -203,28 +245,40 @@ class ReconfigurableProcessGroup(Forwarding, dist.ProcessGroup):
 
     shutdown = abort
 
+    def _standing(self, members: list[Member]) -> str:
+        """That of the generation of now, if it is of these."""
+        generation = self._generation
+        same = generation is not None and generation.members == [each.who for each in members]
+        return generation.standing() if generation is not None and same else ""
+
+    def _newest(self) -> Member:
+        """As `_own`. The daemon is not asked where the job shows that it is still the one that was."""
+        given, generation = self._given, self._generation
+        if given is None or generation is None or generation.job is None or given.change != self._change:
+            return self._own()
+        same = generation.members[generation.rank()] == given.who and generation.job.connected
+        return given if same and not generation.job.reconnects else self._own()
+
     def _own(self) -> Member:
         path = socket_path(os.environ.get("ULTIMA_SOCKET") or DEFAULT_SOCKET, "ULTIMA_SOCKET")
         reach = daemon_reach(path)
         return Member(reach.life, self._life, self._change, reach.address)
 
-    def _checked(self, opts: Any) -> list[str]:
+    def _checked(self, opts: Any, own: str) -> list[str]:
         """The handles in the order of the ranks."""
         handles = sorted(opts.handles) if isinstance(opts.handles, (set, frozenset)) else list(opts.handles)
         if opts.uuid in self._used:
             raise UsedBefore("uuid", opts.uuid, "a number that is not already used by this group")
         if len(set(handles)) < len(handles):
             raise InvalidArgument("handles", f"{len(handles)} with one of them twice", "each member once")
-        own = self._own().handle()
         if own not in handles:
             raise InvalidArgument(
                 "handles", f"{len(handles)} of which none is this member's", f"the newest of each member, here {own}"
             )
         return handles
 
-    def _meeting_of(self, uuid: int, handles: list[str]) -> Meeting:
+    def _meeting_of(self, uuid: int, handles: list[str], members: list[Member]) -> Meeting:
         """What the ranks would have agreed on, had they met: the same on all of them, by the handles alone."""
-        members = [_member(handle) for handle in handles]
         alone = [member for member in members if not member.address]
         if alone and len({member.daemon for member in members}) > 1:
             raise DaemonUnavailable(
@@ -234,6 +288,24 @@ class ReconfigurableProcessGroup(Forwarding, dist.ProcessGroup):
         number = hashlib.blake2b(f"{uuid} {' '.join(handles)}".encode(), digest_size=8).hexdigest()
         addresses = () if alone else tuple(member.address for member in members)
         return Meeting(f"{job_prefix(self._name)}-{number}", number, addresses)
+
+
+def all_say(store: Store, rank: int, size: int, word: str, timeout: timedelta) -> bool:
+    """Tells the other members |word|, and returns whether it is not "" and each of them says the same: the same answer
+    on all of them. Raises JoinTimeout, which names those that did not come within |timeout|.
+    """
+    keys = [f"standing/{each}" for each in range(size)]
+    store.set(keys[rank], word or "anew")
+    try:
+        store.wait(keys, timeout)
+    except RuntimeError:
+        missing = [each for each in range(size) if not store.check([keys[each]])]
+        if not missing:
+            raise
+        raise JoinTimeout(
+            f"{ranks_text(missing)} of {size} did not come to the change within {timeout.total_seconds():g} s"
+        ) from None
+    return bool(word) and {bytes(said) for said in store.multi_get(keys)} == {word.encode()}
 
 
 def _close(generation: UltimaProcessGroup) -> None:

@@ -13,7 +13,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 from tests.torch.ft.manager import replicas  # noqa: E402
-from ultima import ClosedHandle, InvalidArgument, JoinTimeout, RanksGone  # noqa: E402
+from ultima import ClosedHandle, InvalidArgument, JoinTimeout, RanksGone, TimedOut  # noqa: E402
 from ultima.demo.cluster import Cluster  # noqa: E402
 from ultima.torch.ft.reconfigure import ReconfigurableProcessGroup  # noqa: E402
 
@@ -106,7 +106,7 @@ def test_reconfigure__that_fails_leaves_the_members_from_before_in_force() -> No
         change(group, 1, members.handles(member, group))
         handles = members.handles(member, group)
         if member != 2:
-            with pytest.raises(JoinTimeout):
+            with pytest.raises(JoinTimeout, match=r"rank 2 of 3 did not come to the change within 0\.3 s"):
                 change(group, 2, handles, timedelta(seconds=0.3))
         members.handles(member, group)
         before = total(group)
@@ -139,6 +139,65 @@ def test_reconfigure__survivors_of_a_death_and_what_is_under_way() -> None:
         return total(group)
 
     assert members.run(act) == [(0, 2, 3.0), (1, 2, 3.0), None]
+
+
+def test_reconfigure__of_the_same_members_goes_on_in_their_job() -> None:
+    members = Members(3)
+
+    def act(member: int, group: Any) -> Any:
+        change(group, 1, members.handles(member, group))
+        total(group)
+        job, numbers = group.job, []
+        for uuid in (2, 3):
+            change(group, uuid, members.handles(member, group))
+            assert group.job is job and not group.last_receipts(), "the receipts are of this generation"
+            assert total(group) == (member, 3, 7.0)
+            numbers.append(group.last_receipts()[-1].op_seq)
+        assert numbers == [1, 2]
+        handles = members.handles(member, group)
+        change(group, 4, [handles[1], handles[0], handles[2]])
+        assert group.job is not job, "another order is another job"
+        return total(group)
+
+    assert members.run(act) == [(1, 3, 7.0), (0, 3, 7.0), (2, 3, 7.0)]
+
+
+def called_once_more(group: Any, member: int) -> None:
+    if member == 1:
+        with pytest.raises(TimedOut):
+            group.parent.allreduce_with(torch.ones(8), "sum", mode="reliable", deadline=0.05).wait()
+
+
+def under_way(group: Any, member: int) -> Any:
+    return None if member else group.allreduce([torch.ones(8, dtype=torch.int64)])
+
+
+def sent(group: Any, member: int) -> None:
+    """Nobody takes it."""
+    if member == 0:
+        group.send([torch.full((4,), 7.0)], 1, 5)
+
+
+@pytest.mark.parametrize("disorder", [called_once_more, under_way, sent])
+def test_reconfigure__of_the_same_members_begins_anew_where_one_is_not_level(disorder: Any) -> None:
+    """What was left over reaches nobody."""
+    members = Members(3)
+
+    def act(member: int, group: Any) -> Any:
+        change(group, 1, members.handles(member, group))
+        job, work = group.job, disorder(group, member)
+        change(group, 2, members.handles(member, group))
+        assert group.job is not job
+        if work is not None:
+            with pytest.raises((ClosedHandle, RanksGone)):
+                work.wait()
+        if disorder is sent and member < 2:
+            value = torch.full((4,), 3.0)
+            (group.recv([value], 0, 5) if member else group.send([value], 1, 5)).wait()
+            assert value.tolist() == [3.0] * 4
+        return total(group)
+
+    assert members.run(act) == [(member, 3, 7.0) for member in range(3)]
 
 
 def test_reconfigure__after_abort() -> None:
