@@ -309,5 +309,11 @@ def all_say(store: Store, rank: int, size: int, word: str, timeout: timedelta) -
 
 
 def _close(generation: UltimaProcessGroup) -> None:
+    """Ends the collectives under way with an error. Gloo's threads end meanwhile: they look every 10 ms whether they are
+    to, and the interpreter waits for the thread that waits for them.
+    """
     generation.abort()
-    generation._end_gloo()
+    try:
+        threading.Thread(target=generation._end_gloo, name="ultima-torch-end").start()
+    except RuntimeError:  # the process ends, or may have no further thread
+        generation._end_gloo()
