@@ -40,6 +40,7 @@ from ultima.daemon.jobs.epoch import (
     described,
     left_behind,
     may_have_been_decided,
+    outvoted,
     quorum,
     unhurried,
     wants_in,
@@ -93,6 +94,7 @@ class Seat:
         self._asked_at = self._retry_at = self._slow = -math.inf
         self._wanted: float | None = None
         self._lonely: float | None = None
+        self._outvoted: float | None = None
         self._met_at = now  # when somebody of the line that this host is out of was seen
         self._changed = self._settled = now
         self._reasons: dict[int, str] = {}
@@ -297,8 +299,12 @@ class Seat:
             against = sum(m in other.members and contrary(other, epoch) for m, other in seen.items())
             if self._is_our_branch(epoch) or (self._goes_beyond(epoch) and (tell > against or tell >= max(2, against))):
                 best = max(filter(None, (best, (tell, epoch))), key=lambda each: each[0])
+        rival = outvoted(self._decree.base, seen) if self._decree is not None else None
+        self._outvoted = None if rival is None else self._now if self._outvoted is None else self._outvoted
         if best is not None:
             self._take(best[1])
+        elif rival is not None and self._outvoted is not None and self._at(self._outvoted + BACK_S):
+            self._take(rival)
         elif self._decree is not None and not self.member:
             self._go_back(seen)
 
@@ -342,7 +348,8 @@ class Seat:
         self.why = why
         self._votes.clear()
         self._reasons.clear()
-        self._ask = self._wanted = self._lonely = self.holding.hold = None
+        self._ask = self._wanted = self._lonely = None
+        self.holding.decided(self._now)
         self._changed = self._now
         if settles:
             self._settled = self._now

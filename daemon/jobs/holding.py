@@ -3,13 +3,20 @@
 
 A hold begins with a promise and ends with the epoch. A proposer may die in between, so it ends by itself, too, and then
 rests for a while: pauses cannot add up.
+
+An agreement takes two round trips and what the daemons of this job need to hear, think and tell. On a machine without
+CPU time to spare that is much more than on an idle one. A hold that ends too early has two epochs open one op, so each
+host measures how long the last agreements took, and the next hold lasts for several times the longest.
 """
 
 from __future__ import annotations
 
 import math
+from collections import deque
 
-NEWS_S = 0.1  # a hold lasts for two round trips and this: both answers and the news
+NEWS_S = 0.1  # a hold lasts for two round trips and this at least: both answers and the news
+TOOK_KEPT, TIMES = 4, 3  # the longest of so many agreements, and how many times as long the next one may take
+MOST_S = 0.5  # of a hold beyond two round trips: whom a proposer that died has hold ops back waits no longer
 
 
 class Holding:
@@ -19,11 +26,25 @@ class Holding:
         self.hold: tuple[int, float] | None = None
         """The op from which ops are held back, and until when."""
         self._rest_until = -math.inf
+        self._promised = math.nan
+        self._took: deque[float] = deque(maxlen=TOOK_KEPT)
 
     def begin(self, now: float, op: int, round_trip: float) -> None:
-        """A promise was given. Nothing happens while one holds already, or rests."""
+        """A promise was given. Ops are held back unless they are already, or rest from that."""
+        self._promised = now
         if self.hold is None and now >= self._rest_until:
-            self.hold = op, now + lasts(round_trip)
+            self.hold = op, now + self.lasts(round_trip)
+
+    def lasts(self, round_trip: float) -> float:
+        """Seconds of the next hold."""
+        news = min(MOST_S, TIMES * max(self._took, default=0.0))
+        return max(lasts(round_trip), 2 * round_trip + news)
+
+    def decided(self, now: float) -> None:
+        """Another epoch holds: what was promised is fulfilled, or of no account any more."""
+        if not math.isnan(self._promised):
+            self._took.append(now - self._promised)
+        self.hold, self._promised = None, math.nan
 
     def end(self, now: float, rest_s: float) -> None:
         """Its time is over, if it is: ops are not held again for `rest_s`."""
@@ -32,5 +53,5 @@ class Holding:
 
 
 def lasts(round_trip: float) -> float:
-    """Seconds of a hold."""
+    """Seconds of a hold where agreements are fast."""
     return 2 * round_trip + NEWS_S

@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The other daemons that watch this one, and what each of them is told.
 
+After the last news an empty message follows. TCP finds a packet that was lost by a later one, within a round trip; for
+the last one that it has sent it waits 200 ms and more (RFC 8985, section 7: a tail loss probe allows for delayed
+acknowledgements). Ops are held back meanwhile.
+
 A watcher says at which place it listens itself, and hears of the jobs that have a host there. One whose call comes from
 that very address is taken at its word so far that this daemon may watch it in turn (fellows.py).
 """
@@ -20,6 +24,7 @@ from ultima.v1 import peer_pb2
 
 WATCHERS_MAX = 1024
 BEHIND_MAX = 256  # messages; a watcher further behind starts over with a new stream
+ECHO_SECONDS = 0.003  # after the last news, so that it is a packet of its own
 GRACE_SECONDS = 6.0  # that a watcher has to come again, before its place counts as one that watches no more
 
 
@@ -28,6 +33,7 @@ class _Watcher:
     place: Place
     source: str
     queue: asyncio.Queue[peer_pb2.WatchResponse | None] = field(default_factory=lambda: asyncio.Queue(BEHIND_MAX))
+    echo: asyncio.TimerHandle | None = None
 
     def put(self, news: peer_pb2.WatchResponse | None) -> None:
         if self.queue.full():
@@ -35,6 +41,17 @@ class _Watcher:
                 self.queue.get_nowait()
             news = None
         self.queue.put_nowait(news)
+        self.stop_echo()
+        if news is not None:
+            self.echo = asyncio.get_running_loop().call_later(ECHO_SECONDS, self._put_echo)
+
+    def stop_echo(self) -> None:
+        if self.echo is not None:
+            self.echo.cancel()
+
+    def _put_echo(self) -> None:
+        if self.queue.empty():
+            self.queue.put_nowait(peer_pb2.WatchResponse())
 
 
 class Watchers:
@@ -135,6 +152,7 @@ class Watchers:
 
     def _go(self, watcher: _Watcher) -> None:
         self._watchers.remove(watcher)
+        watcher.stop_echo()
         if watcher.place not in self.places() and not self._closed:
             loop = asyncio.get_running_loop()
             handle = loop.call_later(GRACE_SECONDS, self._gone, watcher.place)

@@ -506,8 +506,8 @@ class WatchResponse(google.protobuf.message.Message):
     WORD_FIELD_NUMBER: builtins.int
     STATE_WORD_FIELD_NUMBER: builtins.int
     job: builtins.str
-    """Empty in the first message, which only says that the stream stands. Then follow one message for each job that both
-    daemons share, and one for each change.
+    """Empty in the first message, which says that the stream stands, and a moment after the last news, so that TCP finds
+    the loss of those soon. A message for each job that both daemons share follows the first, and one for each change.
     """
     generation: builtins.int
     host_index: builtins.int

@@ -9,7 +9,7 @@ import pytest
 
 from ultima.daemon.base.options import Options
 from ultima.daemon.base.ranges import STEP_OPS, WINDOW
-from ultima.daemon.jobs.decree import BRANCH_S, REST_S, Seat
+from ultima.daemon.jobs.decree import BACK_S, BRANCH_S, REST_S, Seat
 from ultima.daemon.jobs.epoch import (
     NO_BALLOT,
     Ask,
@@ -22,10 +22,11 @@ from ultima.daemon.jobs.epoch import (
     better,
     contrary,
     decide,
+    outvoted,
     quorum,
 )
 from ultima.daemon.jobs.here import Here
-from ultima.daemon.jobs.holding import NEWS_S
+from ultima.daemon.jobs.holding import MOST_S, NEWS_S, Holding
 
 A, B, C, D, E = (Member(slot, 7) for slot in range(5))
 ROOT = Epoch(0, 99, 0, (A, B, C), frozenset((A, B, C)))
@@ -228,6 +229,56 @@ def test_seat__a_hold_ends_by_itself_and_is_not_repeated_at_once() -> None:
         seat.turn(at, here)
         assert seat.words[B].promised == Ballot(serial, 0), "it promises all the same"
         assert (seat.hold is not None) is held
+
+
+@pytest.mark.parametrize(
+    "took, lasts", [([0.02], NEWS_S), ([0.06], 0.18), ([0.06, 0.02], 0.18), ([2.0], MOST_S), ([0.06] + 4 * [0.01], NEWS_S)]
+)
+def test_holding__lasts_several_times_the_longest_of_the_last_agreements(took: list[float], lasts: float) -> None:
+    """Also one that ended after its hold had; 10 ms each way are on top."""
+    holding, now = Holding(), 0.0
+    for each in took:
+        holding.begin(now, 5, 0.01)
+        holding.end(now + 1.0, 0.0)
+        holding.decided(now + each)
+        now += 10
+    holding.begin(now, 7, 0.01)
+    assert holding.hold == (7, pytest.approx(now + 0.02 + lasts))
+    holding.decided(now + 0.01)
+    assert holding.hold is None
+
+
+def test_outvoted__by_several_who_hold_another_epoch_of_the_line() -> None:
+    """A host lied: A went on with one child of the first epoch, and B and C with the other."""
+    mine, other = child(ROOT, A), child(ROOT, B, C)
+    later = child(mine, A, B, C)
+    assert outvoted(mine, {B: other, C: other}) is other
+    assert outvoted(mine, {B: other}) is None, "one is not believed"
+    assert outvoted(mine, {B: other, D: other}) is None, "D is not in what it tells of"
+    assert outvoted(mine, {B: other, C: other, D: mine}) is None, "somebody is with A"
+    assert outvoted(mine, {B: ROOT, C: ROOT}) is None, "they will hear of it"
+    assert outvoted(mine, {B: later, C: later}) is None, "that is followed at once, by the rule for what is better"
+    branch = child(ROOT, B, C, line=(Fork(2, 1, B),))
+    assert outvoted(mine, {B: branch, C: branch}) is None
+
+
+def test_seat__that_is_outvoted_waits_for_news_and_yields() -> None:
+    mine, other = child(child(ROOT, A, B), A), child(ROOT, B, C)
+    seat, here = Seat(A, mine, 99, 0.0), Here(frozenset((B, C)), 5)
+    for m in (B, C):
+        seat.hear(m, word(1, other, *{A, B, C} - {m}))
+    seat.turn(0.0, here)
+    assert seat.epoch is mine and seat.wake <= BACK_S
+    seat.turn(BACK_S, here)
+    assert seat.epoch is other
+
+
+def test_holding__an_epoch_that_was_not_promised_measures_nothing() -> None:
+    holding = Holding()
+    holding.begin(0.0, 5, 0.0)
+    holding.decided(0.01)
+    holding.decided(9.0)
+    assert holding.lasts(0.0) == NEWS_S
 
 
 @pytest.mark.parametrize("answer", [0.04, 0.06])
