@@ -96,8 +96,8 @@ class EveryJob:
 
     @property
     def next_op_seq(self) -> int | None:
-        """The number that the next op of this rank gets (`Receipt.op_seq`). None while one of its ops is under way, when
-        the daemon is lost or the job closed, and while the other ranks are ahead after a lost daemon.
+        """The number that the next op of this rank gets (`Receipt.op_seq`). None while one of its ops is under way,
+        when the daemon is lost or the job closed, and while the other ranks are ahead after a lost daemon.
 
         In a job with a policy what is counted are the calls, not the ops.
         """

@@ -174,8 +174,8 @@ def contrary(other: Epoch, told: Epoch) -> bool:
 def outvoted(mine: Epoch, seen: Mapping[Member, Epoch]) -> Epoch | None:
     """What several members of it hold, while nobody who is seen holds `mine`, which is neither before nor behind it.
 
-    An epoch has one child on its line, so two such epochs are the work of a host that lied. Several hosts do not believe
-    one, and one can believe several. `seen`: by host, what it holds.
+    An epoch has one child on its line, so two such epochs are the work of a host that lied. Several hosts do not
+    believe one, and one can believe several. `seen`: by host, what it holds.
     """
     if mine.id in {epoch.id for epoch in seen.values()}:
         return None

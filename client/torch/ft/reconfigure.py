@@ -309,8 +309,8 @@ def all_say(store: Store, rank: int, size: int, word: str, timeout: timedelta) -
 
 
 def _close(generation: UltimaProcessGroup) -> None:
-    """Ends the collectives under way with an error. Gloo's threads end meanwhile: they look every 10 ms whether they are
-    to, and the interpreter waits for the thread that waits for them.
+    """Ends the collectives under way with an error. Gloo's threads end meanwhile: they look every 10 ms whether they
+    are to, and the interpreter waits for the thread that waits for them.
     """
     generation.abort()
     try:

@@ -289,6 +289,18 @@ def test_empty__full_and_given_back(alone: MakeJob) -> None:
     assert job.empty(1 << 14).nbytes == 1 << 16
 
 
+def test_next_op_seq__is_that_of_the_receipt_to_come(pair: Pair) -> None:
+    _, left, right = pair
+    for number in range(3):
+        assert left.next_op_seq == right.next_op_seq == number
+        mine = left.allreduce_async(np.ones(4, dtype=np.float32))
+        assert left.next_op_seq is None, "one is under way"
+        right.allreduce(np.ones(4, dtype=np.float32))
+        assert mine.wait().op_seq == number
+    left.close()
+    assert left.next_op_seq is None
+
+
 def test_job__what_it_is() -> None:
     with FakeDaemon(4, ranks_per_host=2) as daemon, daemon.connect(3, arena="64K", deadline="2s") as job:
         assert (job.name, job.rank, job.world_size, job.host_index) == ("fake", 3, 4, 1)

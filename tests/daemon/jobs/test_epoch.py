@@ -232,7 +232,8 @@ def test_seat__a_hold_ends_by_itself_and_is_not_repeated_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    "took, lasts", [([0.02], NEWS_S), ([0.06], 0.18), ([0.06, 0.02], 0.18), ([2.0], MOST_S), ([0.06] + 4 * [0.01], NEWS_S)]
+    "took, lasts",
+    [([0.02], NEWS_S), ([0.06], 0.18), ([0.06, 0.02], 0.18), ([2.0], MOST_S), ([0.06] + 4 * [0.01], NEWS_S)],
 )
 def test_holding__lasts_several_times_the_longest_of_the_last_agreements(took: list[float], lasts: float) -> None:
     """Also one that ended after its hold had; 10 ms each way are on top."""
