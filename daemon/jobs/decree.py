@@ -251,7 +251,7 @@ class Seat:
         base = self._decree.base
         peers = self._peers(base)  # who went another way may have accepted it before, and says no more of it
         unheard = [m for m in base.members if m != self.me and m not in peers]
-        return may_have_been_decided(base, self._acceptors(child) | self._holders(child), unheard)
+        return base.bears(child) and may_have_been_decided(base, self._acceptors(child) | self._holders(child), unheard)
 
     # ---- what holds ----
 
@@ -264,7 +264,7 @@ class Seat:
             return
         base = self._decree.base
         for m, word in self._peers(base).items():
-            if word.accepted is not None and word.accepted[1].parent == base.id:
+            if word.accepted is not None and base.bears(word.accepted[1]):
                 ballot, child = word.accepted
                 self._votes.setdefault((ballot, child.id), (child, set()))[1].add(m)
         for child in self._held_children(base):
@@ -281,7 +281,7 @@ class Seat:
 
     def _held_children(self, base: Epoch) -> list[Epoch]:
         epochs = {w.epoch.id: w.epoch for w in self.seen().values() if w.epoch is not None}
-        return [epoch for epoch in epochs.values() if epoch.parent == base.id and epoch.line == base.line]
+        return [epoch for epoch in epochs.values() if base.bears(epoch)]
 
     def _acceptors(self, child: Epoch) -> set[Member]:
         return {m for (_, number), (_, voters) in self._votes.items() if number == child.id for m in voters}
@@ -480,7 +480,7 @@ class Seat:
         """What is proposed to those who promised, and whether it may have been decided before; None: nothing now."""
         if not quorum(base, promises):
             return None, False
-        before = [w.accepted for w in promises.values() if w.accepted is not None]
+        before = [w.accepted for w in promises.values() if w.accepted is not None and base.bears(w.accepted[1])]
         if before:
             newest = max(before, key=lambda each: each[0])[1]
             told = [m for m, w in promises.items() if w.accepted is not None and w.accepted[1].id == newest.id]

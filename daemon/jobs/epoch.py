@@ -89,6 +89,10 @@ class Epoch:
         digest = hashlib.blake2b(struct.pack(f"<{len(words)}Q", *words), digest_size=8).digest()
         object.__setattr__(self, "id", int.from_bytes(digest, "little"))
 
+    def bears(self, child: Epoch) -> bool:
+        """Whether the other one says that it comes after this one, on its line."""
+        return child.parent == self.id and child.line == self.line
+
 
 class Ask(NamedTuple):
     """What a proposer asks of the members of the epoch that it holds: to promise a ballot, or to accept a child."""
@@ -288,7 +292,7 @@ def accepts(
     """ "" if a member accepts `child` after `base`, else why not. A host leaves only in the eyes of those who do not
     see it, or when it says so itself. It begins at most so far `ahead` of this host's next op."""
     slots = [m.slot for m in child.members]
-    if child.parent != base.id or child.line != base.line:
+    if not base.bears(child):
         return f"parent = {child.parent:016x}: allowed: {base.id:016x}, on its line"
     if not base.number < child.number <= base.number + WINDOW:
         return f"number = {child.number}: allowed: {base.number + 1} to {base.number + WINDOW}"

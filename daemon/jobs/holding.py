@@ -41,10 +41,11 @@ class Holding:
         return max(lasts(round_trip), 2 * round_trip + news)
 
     def decided(self, now: float) -> None:
-        """Another epoch holds: what was promised is fulfilled, or of no account any more."""
+        """Another epoch holds: what was promised is fulfilled, or of no account any more. A hold that ended before was
+        not in vain."""
         if not math.isnan(self._promised):
             self._took.append(now - self._promised)
-        self.hold, self._promised = None, math.nan
+        self.hold, self._promised, self._rest_until = None, math.nan, -math.inf
 
     def end(self, now: float, rest_s: float) -> None:
         """Its time is over, if it is: ops are not held again for `rest_s`."""

@@ -81,6 +81,8 @@ class Host:
         world = self.world
         before = self.seat.hold
         word = self.seat.turn(world.now, self.here())
+        if self.seat.epoch is not self.epoch:
+            self.vain = -10.0  # a pause that an epoch came after was not in vain
         self._check_hold(before)
         if self.seat.epoch is not self.epoch:
             self._took(self.seat.epoch)
@@ -117,7 +119,7 @@ class Host:
                 world.bad(self, "ops are held again soon after a pause in vain")
             if hold[1] - now > max(lasts(world.round_trip), 2 * world.round_trip + MOST_S) + 1e-9:
                 world.bad(self, f"a hold of {hold[1] - now:.3f} s")
-        if before is not None and hold is None and now >= before[1]:
+        if before is not None and hold is None and now >= before[1] and self.seat.epoch is self.epoch:
             self.vain = now
             world.stats["holds in vain"] += 1
 

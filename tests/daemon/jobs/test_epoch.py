@@ -215,6 +215,16 @@ def test_seat__counts_who_accepted_itself() -> None:
     assert seat.epoch == new
 
 
+def test_seat__accepts_no_epoch_that_is_not_a_child_of_its_own() -> None:
+    """Not even for having been decided before: what holds here already would be proposed anew for ever."""
+    base = child(ROOT, A, B, C)
+    seat, here = Seat(B, base, 99, 0.0), Here(frozenset((A, C)), 5)
+    for m in (A, C):
+        ask = Ask(Ballot(3, 0), base, True) if m == A else None
+        seat.hear(m, word(1, base, *{A, B, C} - {m}, promised=Ballot(3, 0), accepted=(Ballot(3, 0), base), ask=ask))
+    assert seat.turn(0.0, here).accepted is None
+
+
 def test_seat__a_hold_ends_by_itself_and_is_not_repeated_at_once() -> None:
     seat, here = Seat(B, ROOT, 99, 0.0), Here(frozenset((A, C)), 5, margin=2, round_trip=0.01)
     seat.hear(A, word(1, ROOT, B, C, ask=Ask(Ballot(1, 0))))
@@ -272,6 +282,19 @@ def test_seat__that_is_outvoted_waits_for_news_and_yields() -> None:
     assert seat.epoch is mine and seat.wake <= BACK_S
     seat.turn(BACK_S, here)
     assert seat.epoch is other
+
+
+@pytest.mark.parametrize("decided", [False, True])
+def test_holding__rests_after_one_in_vain_alone(decided: bool) -> None:
+    """Where the epoch came after its hold had ended, the next agreement is as near as ever, and slow again."""
+    holding = Holding()
+    holding.begin(0.0, 5, 0.0)
+    holding.end(NEWS_S, REST_S)
+    assert holding.hold is None
+    if decided:
+        holding.decided(NEWS_S + 0.05)
+    holding.begin(NEWS_S + 0.1, 6, 0.0)
+    assert (holding.hold is not None) is decided
 
 
 def test_holding__an_epoch_that_was_not_promised_measures_nothing() -> None:
