@@ -29,7 +29,7 @@ from tests.daemon.jobs import epoch_liar
 from ultima.daemon.jobs.decree import REST_S, Seat
 from ultima.daemon.jobs.epoch import Epoch, Member, Word, quorum
 from ultima.daemon.jobs.here import Here
-from ultima.daemon.jobs.holding import MOST_S, lasts
+from ultima.daemon.jobs.holding import MOST_S
 
 HEARD_S = 0.12  # for which a datagram tells that its sender is alive
 GIVEN_UP_S = (0.3, 1.0)  # after which a stream ends whose other side does not answer
@@ -58,7 +58,6 @@ class Host:
         self.epoch = first
         self.told = 0
         self.accepted: Any = None
-        self.held_at: float | None = None
         self.hold: tuple[int, float] | None = None
         self.vain: float = -10.0
         self.waits_from = self.still_until = -1.0
@@ -114,10 +113,9 @@ class Host:
     def _check_hold(self, before: tuple[int, float] | None) -> None:
         now, world, hold = self.world.now, self.world, self.seat.hold
         if hold and not before:
-            self.held_at = now
             if now - self.vain < REST_S - 1e-9:
                 world.bad(self, "ops are held again soon after a pause in vain")
-            if hold[1] - now > max(lasts(world.round_trip), 2 * world.round_trip + MOST_S) + 1e-9:
+            if hold[1] - now > 2 * world.round_trip + MOST_S + 1e-9:
                 world.bad(self, f"a hold of {hold[1] - now:.3f} s")
         if before is not None and hold is None and now >= before[1] and self.seat.epoch is self.epoch:
             self.vain = now
