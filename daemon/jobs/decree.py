@@ -299,7 +299,7 @@ class Seat:
             against = sum(m in other.members and contrary(other, epoch) for m, other in seen.items())
             if self._is_our_branch(epoch) or (self._goes_beyond(epoch) and (tell > against or tell >= max(2, against))):
                 best = max(filter(None, (best, (tell, epoch))), key=lambda each: each[0])
-        rival = outvoted(self._decree.base, seen) if self._decree is not None else None
+        rival = outvoted(self._decree.base, self.me, seen) if self._decree is not None else None
         self._outvoted = None if rival is None else self._now if self._outvoted is None else self._outvoted
         if best is not None:
             self._take(best[1])

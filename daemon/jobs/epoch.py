@@ -175,16 +175,19 @@ def contrary(other: Epoch, told: Epoch) -> bool:
     return other.id != told.id and forked_off(other, told) is None
 
 
-def outvoted(mine: Epoch, seen: Mapping[Member, Epoch]) -> Epoch | None:
-    """What several members of it hold, while nobody who is seen holds `mine`, which is neither before nor behind it.
+def outvoted(mine: Epoch, me: Member, seen: Mapping[Member, Epoch]) -> Epoch | None:
+    """What several members of it hold, and `me` is not in, while nobody who is seen holds `mine`, which is neither
+    before nor behind it.
 
     An epoch has one child on its line, so two such epochs are the work of a host that lied. Several hosts do not
-    believe one, and one can believe several. `seen`: by host, what it holds.
+    believe one, and one can believe several. `seen`: by host, what it holds. Back to an epoch that it was in a host
+    never goes: its core has seen later ones.
     """
     if mine.id in {epoch.id for epoch in seen.values()}:
         return None
     rivals = [e for m, e in seen.items() if m in e.members and e.line == mine.line and e.id != mine.parent]
-    several = [e for e in rivals if sum(other.id == e.id for other in rivals) > 1 and e.parent != mine.id]
+    rivals = [e for e in rivals if e.parent != mine.id and me not in e.members]
+    several = [e for e in rivals if sum(other.id == e.id for other in rivals) > 1]
     return max(several, key=lambda e: (e.number, e.id), default=None)
 
 

@@ -262,15 +262,16 @@ def test_holding__lasts_several_times_the_longest_of_the_last_agreements(took: l
 def test_outvoted__by_several_who_hold_another_epoch_of_the_line() -> None:
     """A host lied: A went on with one child of the first epoch, and B and C with the other."""
     mine, other = child(ROOT, A), child(ROOT, B, C)
-    later = child(mine, A, B, C)
-    assert outvoted(mine, {B: other, C: other}) is other
-    assert outvoted(mine, {B: other}) is None, "one is not believed"
-    assert outvoted(mine, {B: other, D: other}) is None, "D is not in what it tells of"
-    assert outvoted(mine, {B: other, C: other, D: mine}) is None, "somebody is with A"
-    assert outvoted(mine, {B: ROOT, C: ROOT}) is None, "they will hear of it"
-    assert outvoted(mine, {B: later, C: later}) is None, "that is followed at once, by the rule for what is better"
+    later, with_me = child(mine, A, B, C), child(ROOT, B, C, A)
+    assert outvoted(mine, A, {B: other, C: other}) is other
+    assert outvoted(mine, A, {B: other}) is None, "one is not believed"
+    assert outvoted(mine, A, {B: other, D: other}) is None, "D is not in what it tells of"
+    assert outvoted(mine, A, {B: other, C: other, D: mine}) is None, "somebody is with A"
+    assert outvoted(mine, A, {B: ROOT, C: ROOT}) is None, "they will hear of it"
+    assert outvoted(mine, A, {B: with_me, C: with_me}) is None, "A may have been in it before"
+    assert outvoted(mine, A, {B: later, C: later}) is None, "that is followed at once, by the rule for what is better"
     branch = child(ROOT, B, C, line=(Fork(2, 1, B),))
-    assert outvoted(mine, {B: branch, C: branch}) is None
+    assert outvoted(mine, A, {B: branch, C: branch}) is None
 
 
 def test_seat__that_is_outvoted_waits_for_news_and_yields() -> None:
