@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -39,6 +40,9 @@ def simulate(
     loss: Annotated[str, typer.Option(help="Share of packets that are lost, independently: 0.1%.")] = "0%",
     bucket: Annotated[list[str] | None, typer.Option(help="Bytes of an op: 25M. May be given again.")] = None,
     slow_host: Annotated[int, typer.Option(help="The link of one host is so many times slower, 1 to 1000.")] = 1,
+    host_cap: Annotated[
+        str | None, typer.Option(help="Most that each host sends in all, as engine.rate_bytes_per_s: 200Mbit.")
+    ] = None,
     jobs: Annotated[int, typer.Option(help="Equal jobs at the same time, 1 or 2.")] = 1,
     mode: Annotated[str, typer.Option(help="bounded, best_effort or reliable.")] = "bounded",
     deadline: Annotated[str, typer.Option(help="Of an op.")] = "60s",
@@ -69,6 +73,7 @@ def simulate(
         "queue_bytes": size_bytes(buffer, "--buffer", QUEUE_MIN, QUEUE_MAX),
         "loss_ppm": loss_ppm(loss),
         "slow_part": slow_host,
+        "host_cap_mbit": rate_mbit(host_cap, "--host-cap") if host_cap is not None else 0,
         "jobs": jobs,
         "mode": mode_named(mode),
         "deadline_us": round(duration_s(deadline, "--deadline") * 1e6),
@@ -89,9 +94,11 @@ def simulate(
     slow = f", one {slow_host} times slower" if slow_host > 1 else ""
     few = f"; buckets travel as {wire}, the time to code them not counted" if wire else ""
     late = f", one packet in five up to {jitter} later" if jitter else ""
-    network = f"{hosts} hosts, {rate}, {delay} one way{late}, {buffer} of switch buffer, {loss} lost{slow}"
+    capped = f", each sends {host_cap} at most" if host_cap else ""
+    network = f"{hosts} hosts, {rate}, {delay} one way{late}, {buffer} of switch buffer, {loss} lost{slow}{capped}"
     trip_ms = next(iter(rows.values())).round_trip_us / 1e3
-    goal = f"GOAL is WIRE, what the busiest link needs for the bytes, and two round trips of {trip_ms:.3f} ms"
+    busiest = "link or cap" if host_cap else "link"
+    goal = f"GOAL is WIRE, what the busiest {busiest} needs for the bytes, and two round trips of {trip_ms:.3f} ms"
     for text in (f"{network}; virtual time{few}", goal):
         for part in wrapped(text, "  "):
             say(part)
@@ -127,7 +134,8 @@ def beside(size: int, knobs: Mapping[str, int], row: Predicted) -> Tcp:
     """A ring over cubic on the same network. Jitter is left out: it can only make TCP slower."""
     from ultima.admin import tcp_model
 
-    link = knobs["rate_mbit"] * 125_000 / knobs["slow_part"] / knobs["jobs"]
+    links = knobs["rate_mbit"] / knobs["slow_part"], knobs["host_cap_mbit"] or math.inf
+    link = min(links) * 125_000 / knobs["jobs"]
     flow = tcp_model.flow_bytes_per_s(link, knobs["loss_ppm"] / LOST_ALL, row.round_trip_us / 1e6)
     return Tcp(tcp_model.ring_s(size, knobs["hosts"], flow, row.round_trip_us / 2e6) * 1e6, flow / 125_000)
 
@@ -200,14 +208,14 @@ def jitter_us(text: str | None) -> int:
     return us
 
 
-def rate_mbit(text: str) -> int:
+def rate_mbit(text: str, flag: str = "--rate") -> int:
     """Of "10Gbit" or "250 mbit/s". Raises InvalidArgument."""
     from ultima.base.errors import InvalidArgument
 
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([mg]bit)(?:/s)?", text.strip().lower())
     value = round(float(found[1]) * RATES[found[2]]) if found else 0
     if not 1 <= value <= RATE_MAX_MBIT:
-        raise InvalidArgument("--rate", text, "1Mbit to 100Gbit")
+        raise InvalidArgument(flag, text, "1Mbit to 100Gbit")
     return value
 
 

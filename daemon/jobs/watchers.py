@@ -12,7 +12,7 @@ that very address is taken at its word so far that this daemon may watch it in t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from ultima.daemon.base.addresses import same_machine
@@ -41,9 +41,12 @@ class _Watcher:
                 self.queue.get_nowait()
             news = None
         self.queue.put_nowait(news)
+        self.told()
+
+    def told(self) -> None:
+        """Something was told just now, or is about to be."""
         self.stop_echo()
-        if news is not None:
-            self.echo = asyncio.get_running_loop().call_later(ECHO_SECONDS, self._put_echo)
+        self.echo = asyncio.get_running_loop().call_later(ECHO_SECONDS, self._put_echo)
 
     def stop_echo(self) -> None:
         if self.echo is not None:
@@ -131,18 +134,24 @@ class Watchers:
             self._come(watcher)
             try:
                 yield peer_pb2.WatchResponse()
-                for job in self._jobs():
-                    if job.ready and (job.sessions or not job.joining) and job.tells(watcher.place):
-                        yield job.news()
-                    if job.word is not None and job.sees(watcher.place):
-                        yield job.epoch_news()
-                    if job.state_word.here and job.sees(watcher.place):
-                        yield job.state_news()
+                for known in self._known(watcher.place):
+                    watcher.told()
+                    yield known
                 while (news := await watcher.queue.get()) is not None:
                     yield news
                 raise Unavailable("the stream ends: the daemon is going down, or the watcher is too far behind")
             finally:
                 self._go(watcher)
+
+    def _known(self, place: Place) -> Iterator[peer_pb2.WatchResponse]:
+        """What a daemon that begins to watch is told of the jobs that are here."""
+        for job in self._jobs():
+            if job.ready and (job.sessions or not job.joining) and job.tells(place):
+                yield job.news()
+            if job.word is not None and job.sees(place):
+                yield job.epoch_news()
+            if job.state_word.here and job.sees(place):
+                yield job.state_news()
 
     def _come(self, watcher: _Watcher) -> None:
         self._watchers.add(watcher)

@@ -67,6 +67,17 @@ def test_simulate__of_hosts_far_apart_is_held_against_the_wire_and_two_round_tri
     assert row["tcp_s"] == pytest.approx(8 * 2**20 / 2.81e6 + 0.025, rel=0.01)
 
 
+def test_simulate__a_cap_of_hosts_is_what_ops_take() -> None:
+    """It counts headers of IP and UDP, and all jobs; TCP has no more either."""
+    free, capped, two = told(), told("--host-cap", "20Mbit"), told("--host-cap", "20Mbit", "--jobs", "2")
+    bound_s = 2 * 2 / 3 * (200 << 10) * 8 * 1500 / 1440 / 20e6
+    assert capped["bound_s"] == pytest.approx(bound_s, rel=1e-3)
+    assert two["bound_s"] == pytest.approx(2 * bound_s, rel=1e-3)
+    assert free["p50_s"] < 0.1 * bound_s < 0.9 * bound_s < capped["p50_s"] < 1.1 * bound_s  # type: ignore[operator]
+    assert capped["tcp_flow_mbit"] == pytest.approx(free["tcp_flow_mbit"] / 50, rel=0.01)  # type: ignore[operator]
+    assert told("--host-cap", "2Gbit")["bound_s"] == free["bound_s"]
+
+
 def test_simulate__jitter_holds_packets_back() -> None:
     still, late = told("--delay", "5ms"), told("--delay", "5ms", "--jitter", "20ms")
     assert late["missing_share"] == 0 and late["p50_s"] > still["p50_s"] + 0.01  # type: ignore[operator]
@@ -92,6 +103,7 @@ def test_simulate__for_people_and_for_scripts() -> None:
         ("--rate", "10"),
         ("--rate", "200Gbit"),
         ("--rate", "0Mbit"),
+        ("--host-cap", "0Mbit"),
         ("--delay", "2s"),
         ("--delay", "25"),
         ("--jitter", "2s"),

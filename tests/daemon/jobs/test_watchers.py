@@ -20,7 +20,7 @@ async def test_stream__sends_a_packet_more_after_the_last_news() -> None:
     """One for all news that come close together: it is there for the loss of the last of them to be found."""
     watchers = Watchers(lambda: [])
     stream = aiter(watchers.stream("10.0.0.2", 7, "10.0.0.2"))
-    assert await anext(stream) == peer_pb2.WatchResponse()
+    assert await anext(stream) == peer_pb2.WatchResponse(), "the stream stands"
     for burst in ([1], [2, 3, 4]):
         for number in burst:
             watchers.tell_word(job(number))

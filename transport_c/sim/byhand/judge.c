@@ -10,7 +10,8 @@
 
 #include <stdlib.h>
 
-enum { PAYLOAD = 1440, FRAME = 1514 }; /* bytes of a packet, and on the wire, as the figures are defined */
+/* Bytes of a packet, and on the wire, as the figures are defined; and as the cap of a host counts them. */
+enum { PAYLOAD = 1440, FRAME = 1514, CAPPED = PAYLOAD + 32 + SIM_CAP_HEADERS };
 
 const char *const sim_idle_name[SIM_IDLES] = {"no op", "asleep", "cpu", "engine", "blocked"};
 
@@ -126,6 +127,10 @@ sim_judged sim_judge(const sim_world *w, const sim_study *s)
     double crossing = 2 * (hosts - 1) / hosts * (double)s->bytes; /* of one host's link, in each direction */
     j.bound = UT_MAX2(crossing / rate, core_crossing(s) / (double)w->plan.rate_core) * FRAME / PAYLOAD * UT_SECOND *
               (double)s->jobs;
+    if (w->plan.host_rate) {
+        const double capped = crossing / (double)w->plan.host_rate * CAPPED / PAYLOAD * UT_SECOND * (double)s->jobs;
+        j.bound = UT_MAX2(j.bound, capped);
+    }
     j.share = s->rival ? part(w->rival.ours, w->rival.ours + w->rival.bytes) : s->jobs > 1 ? share_of_ops(w) : 1;
     j.round_trip = 2.0 * (double)w->plan.delay_max + 4.0 * FRAME / rate * UT_SECOND + (double)w->plan.wake_max;
     judge_ops(w, s, &j);
