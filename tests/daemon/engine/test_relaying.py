@@ -81,9 +81,10 @@ def sides(relay: NativeRelay) -> Iterator[tuple[Side, Side]]:
         side.close()
 
 
-def until_refused(relay: NativeRelay, count: int) -> None:
+def until(relay: NativeRelay, what: str, count: int) -> None:
+    """It has counted so many. It counts what it has sent after that: whoever received it may be earlier."""
     limit = time.monotonic() + PATIENCE_S
-    while relay.stats()["refused"] < count:
+    while relay.stats()[what] < count:
         assert time.monotonic() < limit, relay.stats()
         time.sleep(0.01)
 
@@ -96,6 +97,7 @@ def test_relay__forwards_unchanged_to_the_socket_of_the_same_part(relay: NativeR
         got, source = two.sockets[feedback].recvfrom(9216)
         assert got == sent and source == (RELAY, relay.port)
     assert relay.end_at(one.end) == (ONE, *(each.getsockname()[1] for each in one.sockets))
+    until(relay, "packets", 2)
     assert relay.stats() | {"held": 0} == {
         **dict.fromkeys(("refused", "held", "send_errors", "drops"), 0),
         **{"packets": 2, "bytes": 2800, "ends": 2, "ways": 1},
@@ -113,7 +115,7 @@ def test_relay__what_strangers_send_goes_nowhere_and_nothing_is_answered(
             stranger.sendto(data, (RELAY, relay.port))
         two.send(packet(CID))  # the other direction has no way under this id
         one.send(packet(CID + 1))
-        until_refused(relay, 9)
+        until(relay, "refused", 9)
         assert relay.poll_hello() is None, "a hello that does not come from the end's host is not even looked at"
         one.send(packet(CID, fill=9))
         assert two.sockets[0].recv(9216) == packet(CID, fill=9), "and nothing stands before what may pass"
@@ -121,6 +123,7 @@ def test_relay__what_strangers_send_goes_nowhere_and_nothing_is_answered(
             each.setblocking(False)
             with pytest.raises(BlockingIOError):
                 each.recv(9216)
+    until(relay, "packets", 1)
     assert relay.stats()["packets"] == 1
 
 
@@ -135,7 +138,7 @@ def test_relay__forgets_ends_with_their_ways(relay: NativeRelay, sides: tuple[Si
     one, two = sides
     relay.remove_end(two.end)
     one.send(packet(CID))
-    until_refused(relay, 1)
+    until(relay, "refused", 1)
     assert (relay.stats()["ends"], relay.stats()["ways"]) == (1, 0)
     with pytest.raises(InvalidArgument, match="end at fe80::1"):
         relay.add_end("fe80::1")
