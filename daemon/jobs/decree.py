@@ -47,7 +47,7 @@ from ultima.daemon.jobs.epoch import (
 )
 from ultima.daemon.jobs.flaps import Flaps
 from ultima.daemon.jobs.here import Here
-from ultima.daemon.jobs.holding import Holding, lasts
+from ultima.daemon.jobs.holding import Holding, least
 
 BRANCH_S = 1.0  # without a majority, before those who see each other go on by themselves
 BACK_S = 2.0  # for which nobody of the better line was seen, before a host that is out of it goes back to its own
@@ -190,7 +190,7 @@ class Seat:
     def _look_who_flaps(self) -> None:
         inside, here = self.epoch.members if self.epoch is not None else (), self._here
         leaving = {m.slot for m, word in self.words.items() if word.leaving}
-        self.flaps.look(self._now, lasts(here.round_trip), here.sees, inside, leaving)
+        self.flaps.look(self._now, least(here.round_trip), here.sees, inside, leaving)
         self.damped = frozenset(m for m, when in self.flaps.until().items() if not (here.short or self._at(when)))
 
     def _unmet(self, change: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
@@ -455,7 +455,7 @@ class Seat:
         self._ask, self._retry_at = None, self._now + RETRY_S * (1 + self.me.slot % 8 / 8)
 
     def _go_on(self, ask: Ask, base: Epoch, peers: dict[Member, Word]) -> None:
-        answer_s, calm_s = ANSWER_S + 2 * self._here.round_trip, lasts(self._here.round_trip) / 2
+        answer_s, calm_s = ANSWER_S + 2 * self._here.round_trip, least(self._here.round_trip) / 2
         if ask.child is not None:
             if self._at(self._asked_at + 2 * answer_s):
                 self._give_up()

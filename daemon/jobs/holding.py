@@ -16,7 +16,7 @@ from collections import deque
 
 NEWS_S = 0.1  # a hold lasts for two round trips and this at least: both answers and the news
 TOOK_KEPT, TIMES = 4, 3  # the longest of so many agreements, and how many times as long the next one may take
-MOST_S = 0.5  # of a hold beyond two round trips: whom a proposer that died has hold ops back waits no longer
+MOST_S = 0.5  # of a hold, beside two round trips: for so long ops wait in vain where a proposer has died
 
 
 class Holding:
@@ -38,7 +38,7 @@ class Holding:
     def lasts(self, round_trip: float) -> float:
         """Seconds of the next hold."""
         news = min(MOST_S, TIMES * max(self._took, default=0.0))
-        return max(lasts(round_trip), 2 * round_trip + news)
+        return max(least(round_trip), 2 * round_trip + news)
 
     def decided(self, now: float) -> None:
         """Another epoch holds: what was promised is fulfilled, or of no account any more. A hold that ended before was
@@ -53,6 +53,6 @@ class Holding:
             self.hold, self._rest_until = None, now + rest_s
 
 
-def lasts(round_trip: float) -> float:
+def least(round_trip: float) -> float:
     """Seconds of a hold where agreements are fast."""
     return 2 * round_trip + NEWS_S

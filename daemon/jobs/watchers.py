@@ -24,7 +24,7 @@ from ultima.v1 import peer_pb2
 
 WATCHERS_MAX = 1024
 BEHIND_MAX = 256  # messages; a watcher further behind starts over with a new stream
-ECHO_SECONDS = 0.003  # after the last news, so that it is a packet of its own
+TAIL_SECONDS = 0.003  # from the last news to the message after it, so that it is a packet of its own
 GRACE_SECONDS = 6.0  # that a watcher has to come again, before its place counts as one that watches no more
 
 
@@ -33,7 +33,7 @@ class _Watcher:
     place: Place
     source: str
     queue: asyncio.Queue[peer_pb2.WatchResponse | None] = field(default_factory=lambda: asyncio.Queue(BEHIND_MAX))
-    echo: asyncio.TimerHandle | None = None
+    tail: asyncio.TimerHandle | None = None
 
     def put(self, news: peer_pb2.WatchResponse | None) -> None:
         if self.queue.full():
@@ -45,14 +45,14 @@ class _Watcher:
 
     def told(self) -> None:
         """Something was told just now, or is about to be."""
-        self.stop_echo()
-        self.echo = asyncio.get_running_loop().call_later(ECHO_SECONDS, self._put_echo)
+        self.stop_tail()
+        self.tail = asyncio.get_running_loop().call_later(TAIL_SECONDS, self._put_tail)
 
-    def stop_echo(self) -> None:
-        if self.echo is not None:
-            self.echo.cancel()
+    def stop_tail(self) -> None:
+        if self.tail is not None:
+            self.tail.cancel()
 
-    def _put_echo(self) -> None:
+    def _put_tail(self) -> None:
         if self.queue.empty():
             self.queue.put_nowait(peer_pb2.WatchResponse())
 
@@ -161,7 +161,7 @@ class Watchers:
 
     def _go(self, watcher: _Watcher) -> None:
         self._watchers.remove(watcher)
-        watcher.stop_echo()
+        watcher.stop_tail()
         if watcher.place not in self.places() and not self._closed:
             loop = asyncio.get_running_loop()
             handle = loop.call_later(GRACE_SECONDS, self._gone, watcher.place)

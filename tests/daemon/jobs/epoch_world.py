@@ -26,10 +26,10 @@ from dataclasses import replace
 from typing import Any
 
 from tests.daemon.jobs import epoch_liar
-from ultima.daemon.jobs.decree import REST_S, Seat
+from tests.daemon.jobs.epoch_pauses import Pauses
+from ultima.daemon.jobs.decree import Seat
 from ultima.daemon.jobs.epoch import Epoch, Member, Word, quorum
 from ultima.daemon.jobs.here import Here
-from ultima.daemon.jobs.holding import MOST_S
 
 HEARD_S = 0.12  # for which a datagram tells that its sender is alive
 GIVEN_UP_S = (0.3, 1.0)  # after which a stream ends whose other side does not answer
@@ -58,8 +58,7 @@ class Host:
         self.epoch = first
         self.told = 0
         self.accepted: Any = None
-        self.hold: tuple[int, float] | None = None
-        self.vain: float = -10.0
+        self.pauses = Pauses()
         self.waits_from = self.still_until = -1.0
         self.wake = float("inf")
         self.lies = False
@@ -80,10 +79,10 @@ class Host:
         world = self.world
         before = self.seat.hold
         word = self.seat.turn(world.now, self.here())
-        if self.seat.epoch is not self.epoch:
-            self.vain = -10.0  # a pause that an epoch came after was not in vain
-        self._check_hold(before)
-        if self.seat.epoch is not self.epoch:
+        came, rt = self.seat.epoch is not self.epoch, world.round_trip
+        vain = self.pauses.look(world.now, rt, before, self.seat, word, came, lambda what: world.bad(self, what))
+        world.stats["holds in vain"] += vain
+        if came:
             self._took(self.seat.epoch)
         if word.ask is not None and word.ask.again and word.ask.child is not None:
             world.again.add(word.ask.child.id)
@@ -109,17 +108,6 @@ class Host:
             self.core = [*self.core[-1:], epoch]
             if not self.opened:
                 self.next_op = max(self.next_op, epoch.start)
-
-    def _check_hold(self, before: tuple[int, float] | None) -> None:
-        now, world, hold = self.world.now, self.world, self.seat.hold
-        if hold and not before:
-            if now - self.vain < REST_S - 1e-9:
-                world.bad(self, "ops are held again soon after a pause in vain")
-            if hold[1] - now > 2 * world.round_trip + MOST_S + 1e-9:
-                world.bad(self, f"a hold of {hold[1] - now:.3f} s")
-        if before is not None and hold is None and now >= before[1] and self.seat.epoch is self.epoch:
-            self.vain = now
-            world.stats["holds in vain"] += 1
 
     def open(self) -> None:
         """Opens an op, if none of the reasons to wait holds."""

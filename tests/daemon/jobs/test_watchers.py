@@ -27,12 +27,12 @@ async def test_stream__sends_a_packet_more_after_the_last_news() -> None:
         assert [(await anext(stream)).generation for _ in burst] == burst
         began = asyncio.get_running_loop().time()
         assert await asyncio.wait_for(anext(stream), 5) == peer_pb2.WatchResponse()
-        assert asyncio.get_running_loop().time() - began > module.ECHO_SECONDS / 2, "not in the packet of the news"
+        assert asyncio.get_running_loop().time() - began > module.TAIL_SECONDS / 2, "not in the packet of the news"
     waiting = asyncio.ensure_future(anext(stream))
-    await asyncio.sleep(10 * module.ECHO_SECONDS)
+    await asyncio.sleep(10 * module.TAIL_SECONDS)
     assert not waiting.done(), "nothing follows it"
     watchers.tell_word(job(5))
     assert (await waiting).generation == 5
     await stream.aclose()
     assert len(watchers) == 0
-    await asyncio.sleep(2 * module.ECHO_SECONDS)
+    await asyncio.sleep(2 * module.TAIL_SECONDS)

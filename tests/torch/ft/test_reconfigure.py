@@ -149,7 +149,10 @@ def test_reconfigure__of_the_same_members_goes_on_in_their_job() -> None:
         total(group)
         job, numbers = group.job, []
         for uuid in (2, 3):
-            change(group, uuid, members.handles(member, group))
+            handles = members.handles(member, group)
+            change(group, uuid, handles)
+            with pytest.raises(InvalidArgument, match="the newest of each member"):
+                change(group, 10 + uuid, handles)
             assert group.job is job and not group.last_receipts(), "the receipts are of this generation"
             assert total(group) == (member, 3, 7.0)
             numbers.append(group.last_receipts()[-1].op_seq)

@@ -3,15 +3,17 @@
  * The judge: what a world by hand took and lost, against what the wire needs.
  *
  * The bound is what the busiest link must carry: each host sends and receives 2 (N-1)/N of the bucket, 1440 bytes of it
- * in a packet that takes 1514 on the wire. On top of that an op may take two round trips, one for each stage, as
- * somebody has to say what may come; a host that sleeps wakes late, which is a part of the round trip as hosts see it.
+ * in a packet that takes 1514 on the wire; or what the cap of a host lets go, which counts 1500. On top of that an op
+ * may take two round trips, one for each stage, as somebody has to say what may come; a host that sleeps wakes late,
+ * which is a part of the round trip as hosts see it.
  */
 #include "sim/byhand/study.h"
 
 #include <stdlib.h>
 
-/* Bytes of a packet, and on the wire, as the figures are defined; and as the cap of a host counts them. */
-enum { PAYLOAD = 1440, FRAME = 1514, CAPPED = PAYLOAD + 32 + SIM_CAP_HEADERS };
+/* Bytes of a packet, and on the wire, as the figures are defined; and as the cap of a host counts them, which leaves
+ * out what Ethernet adds. */
+enum { PAYLOAD = 1440, FRAME = 1514, CAPPED = FRAME - 14 };
 
 const char *const sim_idle_name[SIM_IDLES] = {"no op", "asleep", "cpu", "engine", "blocked"};
 
