@@ -24,6 +24,7 @@ from ultima.daemon.jobs import decree
 from ultima.daemon.jobs.decree import Seat
 from ultima.daemon.jobs.epoch import Epoch, Word
 from ultima.daemon.jobs.here import Here
+from ultima.daemon.jobs.holding import MOST_S, Holding
 
 FEW, WORLDS, WORLDS_LONG = 8, 500, 10_000
 LIARS, LIARS_LONG = 200, 2000
@@ -119,6 +120,13 @@ class Undamped(Seat):
         pass
 
 
+class Long(Holding):
+    """Lasts as long as any hold may, whatever agreements took."""
+
+    def lasts(self, round_trip: float) -> float:
+        return 2 * round_trip + MOST_S
+
+
 def _stale(new: Epoch, old: Epoch) -> bool:
     def order(epoch: Epoch) -> tuple[Any, ...]:
         return not epoch.line, len(epoch.members) if epoch.line else 0, epoch.number, epoch.id
@@ -138,6 +146,8 @@ PLANTS: dict[str, tuple[dict[str, Any], type[Seat], bool]] = {
     "hasty": ({"REST_S": 0.0, "ANSWER_S": 0.0015}, Hasty, False),
     # Who gave up its epoch for a better line never goes back, although all of that line have died.
     "meek": ({"BACK_S": math.inf}, Seat, False),
+    # Ops are held back for longer than agreements take.
+    "long": ({"Holding": Long}, Seat, False),
     # Members accept whatever is proposed.
     "blind": ({"accepts": lambda *of: ""}, Seat, True),
 }
