@@ -138,7 +138,7 @@ class Coordinator(Seating):
                 seated = self._seat(new, record)
                 if seated is not None:
                     return seated
-                await self._wait_for_free_seat(new, record, deadline)
+                new = await self._wait_for_free_seat(new, record, deadline)
             elif record.generation == new.left_generation:
                 self._has_left(new, record)
                 await self._wait_for_end(new.job, record, deadline)

@@ -18,7 +18,7 @@ from ultima.daemon.base.waiting import Changes
 from ultima.daemon.hosts.former import Former
 from ultima.daemon.hosts.host import Membership
 from ultima.daemon.hosts.registration import Forming, Record, Registration, Title, disagreement
-from ultima.daemon.hosts.seats import SETTLE_SECONDS, check_newcomer, free_seat, take_seat
+from ultima.daemon.hosts.seats import REFUSED_SECONDS, SETTLE_SECONDS, check_newcomer, free_seat, take_seat
 
 log = logging.getLogger("ultimad.rendezvous")
 
@@ -120,9 +120,12 @@ class Seating:
             self._changed()
         return told
 
-    async def _wait_for_free_seat(self, new: Registration, record: Record, deadline: float) -> None:
-        """A spare: it waits until somebody leaves, and costs the others nothing."""
+    async def _wait_for_free_seat(self, new: Registration, record: Record, deadline: float) -> Registration:
+        """A spare: it waits until somebody leaves, and costs the others nothing. Returns what it asks for then: also a
+        seat that hosts of the job refused it a while ago. This daemon believed that seat to be free, so nobody tells
+        it when that becomes true."""
         loop = asyncio.get_running_loop()
+        refused_until = loop.time() + REFUSED_SECONDS
 
         def free() -> bool:
             if not self._is_there(new.job, record):
@@ -133,3 +136,6 @@ class Seating:
             if loop.time() >= deadline:
                 most = record.world_size
                 raise DeadlineExceeded(f"job {new.job!r}: has {most} of {most} ranks; this one waits as a spare")
+            if loop.time() >= refused_until:
+                new = replace(new, taken=frozenset())
+        return new

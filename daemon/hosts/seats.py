@@ -16,6 +16,7 @@ from ultima.daemon.hosts.host import Host, Membership, State, seat
 from ultima.daemon.hosts.registration import Record, Registration, check_options, check_wires, common_wires
 
 SETTLE_SECONDS = 1.0  # for which nobody came any more, before a job begins with fewer hosts than it has seats
+REFUSED_SECONDS = 5.0  # after which a spare may be given a seat again that hosts of the job refused it
 TAKEN_SECONDS = 60.0  # for a host to come up that was given a seat; the longest join of a daemon's default limits
 
 

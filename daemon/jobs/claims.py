@@ -73,6 +73,9 @@ class Claims:
     def settled(self) -> bool:
         raise NotImplementedError
 
+    def absent(self, index: int, why: str) -> None:
+        raise NotImplementedError
+
     def _forget(self, link: Link, why: str) -> None:
         raise NotImplementedError
 
@@ -117,6 +120,19 @@ class Claims:
             link.state = State.ABSENT
             self._on_change()
         return False
+
+    def left(self, index: int) -> None:
+        """A host has left in good order, and nothing of its last op is needed here: it has no path any more."""
+        self._links[index].leaving = True
+        self.absent(index, "it left in good order")
+
+    def _has_left(self, link: Link, caller: Host, asks: bool) -> bool:
+        """Whether a host calls that has left: no path is made for what its last op may still miss there, as one would
+        hold its seat. It may ask whether this host is alive (`asks`). Raises FailedPrecondition if it wants a path."""
+        left = self._elastic and link.leaving and not link.up() and link.host.incarnation == caller.incarnation
+        if left and not asks:
+            raise FailedPrecondition(f"job {self._job!r}: caller.index = {caller.index}: it has left, and has no path")
+        return left
 
     async def stands_by(self, link: Link) -> None:
         raise NotImplementedError

@@ -459,7 +459,7 @@ class Council:
         floor = self._engine.job_place(job.number).floor if parting else 0
         for link, last in parting:
             if floor >= last:
-                job.links.absent(link.host.index, "it left in good order")
+                job.links.left(link.host.index)
         if any(link.up() for link, _ in parting):
             asyncio.get_running_loop().call_later(MARGIN_SECONDS / 2, self._let_go, room)
 

@@ -161,6 +161,8 @@ class Links(Claims):
         link = self._link_of(caller)
         self._check_quarantine(link)
         known = link.host.incarnation
+        if self._has_left(link, caller, doubt and not cids):
+            return ()
         if link.up() and self._elastic and caller.incarnation != known and caller.place != link.host.place:
             await self._check_seat(link, caller)
         elif link.up() and caller.incarnation != known and await self._stands_by(link, link.offer):
@@ -336,8 +338,8 @@ class Links(Claims):
         self, link: Link, host: Host, rx_cids: tuple[int, ...], tx_cids: tuple[int, ...], tx_seal: Seal | None
     ) -> None:
         self._engine.peer_connect(self._number, host.index, host.address, host.ports, tx_cids, tx_seal)
+        link.leaving, link.follows = link.leaving and link.host.incarnation == host.incarnation, False
         link.host, link.rx_cids, link.tx_cids, link.state, link.why = host, rx_cids, tx_cids, State.UP, ""
-        link.leaving = link.follows = False
         link.stop_waiting()
         link.came_up.set()
         self._begin_renewing(link)

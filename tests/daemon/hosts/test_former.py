@@ -3,6 +3,7 @@
 
 import asyncio
 import json
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from tests.daemon.hosts.test_coordinator import registration, soon
 from ultima.daemon.base.errors import DeadlineExceeded, PermissionDenied
+from ultima.daemon.hosts import seating
 from ultima.daemon.hosts.coordinator import Coordinator
 from ultima.daemon.hosts.former import NAME, Former
 from ultima.daemon.hosts.host import Elastic, Membership, State
@@ -139,6 +141,19 @@ async def test_register__a_host_that_is_told_that_its_seat_is_anothers_gets_none
     with pytest.raises(DeadlineExceeded, match="waits as a spare"):
         await here.register(replace(new, host=replace(new.host, incarnation=9), taken=frozenset((2,))), soon(0.05))
     assert record.hosts[2].vacant and record.states[2] is State.ABSENT, "somebody else may have it"
+
+
+async def test_register__a_seat_that_was_refused_is_asked_for_again_after_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Who had it may have left: nobody tells that to a daemon that believed the seat to be free."""
+    monkeypatch.setattr(seating, "REFUSED_SECONDS", 0.1)
+    monkeypatch.setattr(seating, "SETTLE_SECONDS", 0.05)
+    here = coordinator(None, 0.0)
+    here.restore("job", told(State.UP, State.UP, State.ABSENT), "10.0.0.1")
+    new, began = replace(registration(0, 3, host=5, elastic=RULES), taken=frozenset((2,))), time.monotonic()
+    got = await here.register(new, soon(20))
+    assert got.hosts[2].place == new.host.place and time.monotonic() - began > 0.1
 
 
 async def test_place_lost__frees_the_seat_of_a_host_that_was_yet_to_come_in(tmp_path: Path) -> None:

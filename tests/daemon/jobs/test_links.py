@@ -7,6 +7,7 @@ import asyncio
 import os
 import random
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import pytest
 
@@ -236,6 +237,33 @@ async def test_done__when_nobody_else_takes_part() -> None:
     assert not links.done()
     links.absent(2, "dead")
     assert links.done()
+
+
+@pytest.mark.parametrize(("stays", "leaver"), [(0, 1), (1, 0)])
+async def test_left__a_question_of_a_host_that_has_left_brings_no_path_back(stays: int, leaver: int) -> None:
+    """It may still wait for what its last op lacks, and ask who is alive. A path would hold the seat that it left."""
+    sides = make(2, at_once)
+    for side in sides:
+        side.links._elastic = True
+        side.links.begin(False, set())
+    await eventually(lambda: agreed(sides), "both are connected")
+    here, there = sides[stays].links, sides[leaver].links
+    here.left(leaver)
+    assert here[leaver].why == "it left in good order"
+    await there.stands_by(there[stays])
+    await asyncio.sleep(0.1)
+    assert not here[leaver].up() and not here[leaver].calls()
+    for cids, doubt in (((), False), ((1,), False), ((1,), True)):
+        with pytest.raises(FailedPrecondition, match="has left, and has no path"):
+            await here.called(there.own, cids, there[stays].offer + 1, doubt)
+    newcomer = replace(there.own, incarnation=there.own.incarnation + 1)
+    if stays == 0:
+        await here.called(newcomer, (), 0, False)
+        assert here[leaver].calls(), "another life that gets the seat is called"
+    else:
+        assert await here.called(newcomer, (1,), 1, False), "another life that gets the seat has a path"
+        assert not here[leaver].leaving
+    here.close()
 
 
 # 133 once found that offers of both sides can cross (two paths, each with one deaf end: only one side offers since),
