@@ -51,7 +51,7 @@ class Views:
 
     @property
     def seats(self) -> int:
-        """Of the job, as it was opened (`most`): ranks are below it."""
+        """Ranks that the job can have, as it was opened: each one is below it."""
         return self._connection.settings.world_size
 
     def changes(self, timeout: Duration | None = None) -> Iterator[Change]:

@@ -73,6 +73,8 @@ def connect(
     meet: str | Sequence[str] | None = None,
     split: str | None = None,
     follow: bool | None = None,
+    local_world_size: int | None = None,
+    local_rank: int | None = None,
 ) -> Job:
     """Attaches to the daemon on this host and joins a job as one of its ranks; returns when all ranks are there.
 
@@ -87,15 +89,14 @@ def connect(
     timeout: limit of all that this call does (60 s).
     deadline: deadline of ops for which none is named ("none" for no deadline). Without this argument they follow what
         the engine measures, and take 30 s at most.
-    arena: bytes of memory to share with the daemon.
-    bucket_bytes_max: bytes of the largest array.
+    arena, bucket_bytes_max: bytes of memory to share with the daemon, and of the largest array.
     rate: this job's share of the link, in bytes per second.
     reconnect: whether an op after DaemonLost attaches again.
     options: how the job behaves, the same on all ranks.
     world: "elastic" for a job whose hosts come and go while it runs: an ElasticJob. It has no rank, world_size and
         rendezvous, but, the same on all hosts,
-    least: ranks that an op needs (1): with fewer it ends INSUFFICIENT at its deadline;
-    most: ranks that the job can have (64), one on each host;
+    least, most: hosts that an op needs, else it ends INSUFFICIENT at its deadline (1), and that the job can have (64);
+    local_world_size, local_rank: ranks on each host (1), and which of them this is, from 0;
     meet: "host:port" of the daemon where hosts meet, or of up to 8, in a list or with commas between, of which any may
         be down; "" for a job on this host alone;
     split: what becomes of the hosts that a cut network parts from most of the others: "go on" by themselves (the
@@ -106,8 +107,7 @@ def connect(
     Desync (another rank gave another world size or option), ResourceExhausted or ProtocolError; never later than
     `timeout` and 50 ms.
 
-    The job is a PartialJob if its policy is another than "none", and a CodedJob if that is "coded". The environment may
-    name the policy too (ULTIMA_POLICY); a program that needs a certain kind can ask `isinstance(job, PartialJob)`.
+    The job is a PartialJob or a CodedJob by its policy, which the environment may name, too (ULTIMA_POLICY).
     """
     settings = config.resolve(
         os.environ,
@@ -130,6 +130,8 @@ def connect(
         meet=meet,
         split=split,
         follow=follow,
+        local_world_size=local_world_size,
+        local_rank=local_rank,
     )
     return open_job(settings, connector_override or _daemon_connector())
 
@@ -495,5 +497,4 @@ def open_job(settings: Settings, connector: Connector) -> Job:
     connection = Connection(settings, connector)
     if settings.least:
         return ElasticJob(connection)
-    kind = {"none": Job, "coded": CodedJob}.get(connection.policy, PartialJob)
-    return kind(connection)
+    return {"none": Job, "coded": CodedJob}.get(connection.policy, PartialJob)(connection)

@@ -57,7 +57,7 @@ def run(
         str | None,
         typer.Option(
             metavar="MIN:MAX",
-            help="Hosts come and go: ranks that an op needs, and ranks that the job can have, one on each host.",
+            help="Hosts come and go: hosts that an op needs, and hosts that the job can have.",
         ),
     ] = None,
     meet: Annotated[
@@ -104,9 +104,10 @@ def run(
             "program that uses ultima.connect; or give torchrun with its own --max-restarts after `--`",
         )
     least, most, where = _elastic(elastic, meet)
-    for option, given in (("--nproc-per-node", nproc_per_node), ("--nnodes", nnodes)) if least else ():
-        if given != 1:
-            raise InvalidArgument(option, given, "1 with --elastic: each host has one rank, and starts this by itself")
+    if least and nnodes != 1:
+        raise InvalidArgument("--nnodes", nnodes, "1 with --elastic: each host starts this by itself")
+    if least and nproc_per_node > 1 and restart is Restart.ONE:
+        raise InvalidArgument("--restart", "one", "all with --elastic and several ranks: those of a host go together")
     if least and master is not None:
         raise InvalidArgument("--master", master, "none with --elastic: --meet says where hosts meet")
     if name is not None:
@@ -121,7 +122,7 @@ def run(
         port=port,
         insecure=insecure,
         max_restarts=max_restarts,
-        alone=restart is Restart.ONE or least > 0,
+        alone=restart is Restart.ONE or (least > 0 and nproc_per_node == 1),
         name=name or "",
         least=least,
         most=most,
@@ -141,7 +142,7 @@ def run(
 
 
 def _elastic(elastic: str | None, meet: str | None) -> tuple[int, int, str]:
-    """The least and the most ranks, and where hosts meet as "host:port"; zeros and nothing without --elastic."""
+    """The least and the most hosts, and where hosts meet as "host:port"; zeros and nothing without --elastic."""
     if elastic is None:
         if meet is not None:
             raise InvalidArgument("--meet", meet, "none without --elastic MIN:MAX")

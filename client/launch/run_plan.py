@@ -34,9 +34,9 @@ class Plan:
     name: str = ""
     """The job's; empty: what the environment says, else a name made of |master| and |port|, or of |meet|."""
     least: int = 0
-    """Above 0: hosts come and go. Ranks that an op needs; each host has one."""
+    """Above 0: hosts come and go. Hosts that an op needs."""
     most: int = 0
-    """Ranks that such a job can have."""
+    """Hosts that such a job can have."""
     meet: str = ""
     """Where such hosts meet: "host:port" of the daemons of some of them, with commas between."""
 
@@ -90,6 +90,7 @@ def rank_environment(
         # Who is in, and as which rank, the job says while it runs.
         variables = {name: value for name, value in variables.items() if name not in FIXED_WORLD}
         variables |= {"ULTIMA_WORLD": "elastic", "ULTIMA_LEAST": str(plan.least), "ULTIMA_MOST": str(plan.most)}
+        variables |= {"ULTIMA_LOCAL_WORLD_SIZE": str(plan.per_node), "ULTIMA_LOCAL_RANK": str(local)}
         variables["ULTIMA_MEET"] = plan.meet
         variables.setdefault("ULTIMA_JOB", f"elastic-{plan.meet}")
     # Else each try of torch's store to reach a wrong --master prints twenty frames of C++; the exception says it all.

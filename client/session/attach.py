@@ -123,9 +123,10 @@ class DaemonConnector:
             partial = options.get("policy", "none") != "none"
             rounds = DaemonRoundLine(settings.socket, session, ticket)
 
-            def leave(timeout_s: float, drain_s: float) -> None:
+            def leave(timeout_s: float, drain_s: float, next_op_seq: int) -> None:
                 rounds.close()
-                _leave(settings.socket, session, ticket, timeout_s, drain_s)
+                request = trainer_pb2.LeaveJobRequest(session=session, ticket=ticket, next_op_seq=next_op_seq)
+                _leave(settings.socket, request, timeout_s, drain_s)
 
             return Attachment(
                 rings=rings.NativeRings(
@@ -311,6 +312,7 @@ def _join(settings: Settings, ticket: str, until_ns: int, lifeline: socket.socke
         least=settings.least,
         split_waits=settings.split_waits,
         follow=settings.follow,
+        local_world_size=settings.local_world_size if settings.least else 0,
     )
     with _channel(settings.socket) as channel:
         try:
@@ -371,7 +373,7 @@ def _said(settings: Settings, field: str) -> object:
     """What this rank said of a field in which the ranks differ."""
     if field in settings.options:
         return next(row.write(settings.options[field]) for row in job_options.TABLE if row.field == field)
-    return settings.world_size if field == "world_size" else None
+    return {"world_size": settings.world_size, "local_world_size": settings.local_world_size}.get(field)
 
 
 def _view(answer: trainer_pb2.JoinJobResponse) -> View:
@@ -381,8 +383,8 @@ def _view(answer: trainer_pb2.JoinJobResponse) -> View:
     return View(told.number, tuple(told.ranks), answer.rank, told.start, told.why)
 
 
-def _leave(path: str, session: int, ticket: str, timeout_s: float, drain_s: float) -> None:
-    request = trainer_pb2.LeaveJobRequest(session=session, ticket=ticket, drain_ms=int(drain_s * 1e3))
+def _leave(path: str, request: trainer_pb2.LeaveJobRequest, timeout_s: float, drain_s: float) -> None:
+    request.drain_ms = int(drain_s * 1e3)
     with _channel(path) as channel, contextlib.suppress(grpc.RpcError):
         trainer_pb2_grpc.TrainerServiceStub(channel).LeaveJob(request, timeout=timeout_s + drain_s)
 

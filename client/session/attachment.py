@@ -158,9 +158,10 @@ class Attachment:
     rank: int
     next_op_seq: int
     bucket_bytes_max: int
-    leave: Callable[[float, float], None]
+    leave: Callable[[float, float, int], None]
     """Says good-bye within so many seconds; failing to is not an error, the hang-up says the same. The second number:
-    seconds for the others to agree that this rank leaves, where hosts come and go."""
+    seconds for the others to agree that this rank leaves, where hosts come and go; and the first op that it does not
+    call."""
     options: Mapping[str, str] = field(default_factory=dict)
     """Of the job, in words."""
     sparse: bool = False

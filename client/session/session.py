@@ -413,7 +413,7 @@ class Session(Following):
             self._fds_wanted = leaving
             self._finish(SessionState.CLOSED)
         if leaving:
-            self._attachment.leave(timeout_s, drain_s)
+            self._attachment.leave(timeout_s, drain_s, self.calls_next)
             with self._lock:
                 self._fds_wanted = False
                 self._close_fds()

@@ -13,10 +13,12 @@
     bucket_bytes_max   ULTIMA_BUCKET_MAX        128M, or the arena or the daemon's limit if that is less; at most 4 GiB
     rate               ULTIMA_RATE              the daemon's default share of the link, in bytes per second
     reconnect          ULTIMA_RECONNECT         1: attach again after the daemon was lost
-    world              ULTIMA_WORLD             fixed; "elastic": hosts come and go, and the next four are read in the
+    world              ULTIMA_WORLD             fixed; "elastic": hosts come and go, and the next six are read in the
                                                 place of rank, world_size and rendezvous (docs/elastic.md)
-    least              ULTIMA_LEAST             1: ranks that an op needs
-    most               ULTIMA_MOST              64: ranks that the job can have, one on each host
+    least              ULTIMA_LEAST             1: hosts that an op needs
+    most               ULTIMA_MOST              64: hosts that the job can have
+    local_world_size   ULTIMA_LOCAL_WORLD_SIZE  1: ranks on each host, the same on all hosts
+    local_rank         ULTIMA_LOCAL_RANK        0: which of them this is, from 0
     meet               ULTIMA_MEET              "": this host alone; "host:port" of the daemon where hosts meet, or some
     split              ULTIMA_ON_SPLIT          go on; "wait": the smaller side of a cut network does not go on alone
     follow             (none)                   no; a newcomer is in no op before it has caught up (`ElasticJob.follow`)
@@ -44,7 +46,7 @@ from ultima.base.errors import InvalidArgument
 from ultima.settings import options as job_options
 from ultima.settings.options import Options
 from ultima.v1 import secrets
-from ultima.v1.limits import BUCKET_BYTES_MAX, HOSTS_MAX, JOB_NAME_MAX, MEET_MAX, WORLD_SIZE_MAX
+from ultima.v1.limits import BUCKET_BYTES_MAX, HOSTS_MAX, JOB_NAME_MAX, LOCAL_RANKS_MAX, MEET_MAX, WORLD_SIZE_MAX
 
 Size = int | str
 
@@ -64,6 +66,7 @@ VARIABLES = (
     *("ULTIMA_BUCKET_MAX", "ULTIMA_RECONNECT", "ULTIMA_MODE", "ULTIMA_ON_INSUFFICIENT", "ULTIMA_TRACE", "ULTIMA_WIRE"),
     *("ULTIMA_JOB_SECRET", "ULTIMA_JOB_SECRET_FILE"),
     *("ULTIMA_WORLD", "ULTIMA_LEAST", "ULTIMA_MOST", "ULTIMA_MEET", "ULTIMA_ON_SPLIT"),
+    *("ULTIMA_LOCAL_WORLD_SIZE", "ULTIMA_LOCAL_RANK"),
     *(option.variable for option in job_options.TABLE),
 )
 """All that the client reads. Others of this prefix belong to whoever set them."""
@@ -103,7 +106,10 @@ class Settings:
     trace: str = ""
     """The file of a timeline; empty for none."""
     least: int = 0
-    """Above 0: hosts come and go, world_size is the number of seats, and an op needs so many ranks."""
+    """Above 0: hosts come and go, world_size is that of all seats, `rank` is the place among the ranks of the host, and
+    an op needs so many hosts."""
+    local_world_size: int = 1
+    """Ranks on each host then."""
     split_waits: bool = False
     """Then the smaller side of a cut network waits; else it goes on by itself."""
     follow: bool = False
@@ -164,13 +170,15 @@ def resolve(
     meet: str | Sequence[str] | None = None,
     split: str | None = None,
     follow: bool | None = None,
+    local_world_size: int | None = None,
+    local_rank: int | None = None,
 ) -> Settings:
     """Settings from arguments, then `environment`, then defaults. Raises InvalidArgument naming the argument or
     variable.
     """
     check_names(environment)
     source = _Source(environment)
-    rules = _elastic(source, world, least, most, meet, split, follow)
+    rules = _elastic(source, world, least, most, meet, split, follow, local_world_size, local_rank)
     if rules is None:
         number, ranks = _rank_and_world(source, rank, world_size)
         addresses = _rank_addresses(source, rank_addresses, ranks)
@@ -179,7 +187,7 @@ def resolve(
             if given is not None:
                 instead = "meet says where hosts meet" if field == "rendezvous" else "the view says it"
                 raise InvalidArgument(field, given, f'none with world="elastic": {instead}')
-        number, ranks, addresses = 0, rules.most, ()
+        number, ranks, addresses = rules.local_rank, rules.most * rules.local_world_size, ()
     timeout_value, timeout_field = source.pick(timeout, "timeout", "ULTIMA_TIMEOUT", DEFAULT_TIMEOUT_S)
     deadline_value, deadline_field = source.pick(deadline, "deadline", "ULTIMA_DEADLINE", None)
     adaptive = deadline_value is None
@@ -207,6 +215,7 @@ def resolve(
         least=rules.least if rules else 0,
         split_waits=bool(rules and rules.split_waits),
         follow=bool(follow),
+        local_world_size=rules.local_world_size if rules else 1,
     )
 
 
@@ -297,10 +306,20 @@ class _Elastic(NamedTuple):
     most: int
     meet: str
     split_waits: bool
+    local_world_size: int
+    local_rank: int
 
 
 def _elastic(
-    source: _Source, world: object, least: object, most: object, meet: object, split: object, follow: object
+    source: _Source,
+    world: object,
+    least: object,
+    most: object,
+    meet: object,
+    split: object,
+    follow: object,
+    local_world_size: object,
+    local_rank: object,
 ) -> _Elastic | None:
     world, field = source.pick(world, "world", "ULTIMA_WORLD", None)
     if world not in (None, "fixed", "elastic"):
@@ -308,7 +327,7 @@ def _elastic(
     if world != "elastic":
         for name, given in (
             *(("least", least), ("most", most), ("meet", meet), ("split", split)),
-            ("follow", follow or None),
+            *(("follow", follow or None), ("local_world_size", local_world_size), ("local_rank", local_rank)),
         ):
             if given is not None:
                 raise InvalidArgument(name, given, 'none without world="elastic"')
@@ -321,7 +340,11 @@ def _elastic(
     split_value, split_field = source.pick(split, "split", "ULTIMA_ON_SPLIT", "go on")
     if split_value not in ("go on", "wait"):
         raise InvalidArgument(split_field, split_value, '"go on" or "wait"')
-    return _Elastic(least_value, most_value, _meets(meet_value, meet_field), split_value == "wait")
+    each = _whole(*source.pick(local_world_size, "local_world_size", "ULTIMA_LOCAL_WORLD_SIZE", 1), 1, LOCAL_RANKS_MAX)
+    local = _whole(*source.pick(local_rank, "local_rank", "ULTIMA_LOCAL_RANK", 0), 0, each - 1)
+    if follow and each > 1:
+        raise InvalidArgument("follow", follow, f"False with local_world_size {each}")
+    return _Elastic(least_value, most_value, _meets(meet_value, meet_field), split_value == "wait", each, local)
 
 
 def _meets(value: object, field: str) -> str:

@@ -256,7 +256,7 @@ class FakeDaemon:
                 rank=settings.rank,
                 next_op_seq=trainer.seat.first_op_seq,
                 bucket_bytes_max=min(self.bucket_bytes_max, settings.bucket_bytes_max or self.bucket_bytes_max),
-                leave=lambda _timeout_s, _drain_s: self._leave(trainer),
+                leave=lambda _timeout_s, _drain_s, _op: self._leave(trainer),
                 options=words,
                 sparse=whole and words["algorithm"] == "tar" and words["deterministic"] == "no",
             )

@@ -370,7 +370,7 @@ class Coordinator(Seating):
         job, registrations = title[0], list(forming.waiting.values())
         try:
             self._check_room()
-            elastic, most = registrations[0].elastic, registrations[0].world_size
+            elastic, most = registrations[0].elastic, registrations[0].seats
             hosts = seated(registrations, most) if elastic else form(registrations)
         except Refused as error:
             forming.conflict = str(error)

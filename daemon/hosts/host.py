@@ -117,15 +117,22 @@ class Host:
 
 
 class Elastic(NamedTuple):
-    """Rules of a job whose hosts come and go. It has world_size seats, each for one host with one rank."""
+    """Rules of a job whose hosts come and go. Each seat is for one host, with as many ranks as all others."""
 
     least: int
-    """Ranks that an op needs: with fewer it ends INSUFFICIENT."""
+    """Hosts that an op needs: with fewer it ends INSUFFICIENT."""
     split_waits: bool = False
     """Hosts that were cut off from most of the others wait until they meet again; else they go on by themselves."""
+    each: int = 1
+    """Ranks on each host."""
 
     def __str__(self) -> str:
-        return f"elastic, least {self.least}, split {self.split}"
+        several = f", local_world_size {self.each}" if self.each > 1 else ""
+        return f"elastic, least {self.least}, split {self.split}{several}"
+
+    def ranks_of(self, index: int) -> tuple[int, ...]:
+        """Of the host with this seat."""
+        return tuple(range(index * self.each, (index + 1) * self.each))
 
     @property
     def split(self) -> str:
@@ -170,9 +177,9 @@ class Membership:
         )
 
 
-def seat(index: int, packet_bytes: int, wires: tuple[str, ...] = ()) -> Host:
-    """One that nobody has; who takes it knows `wires`."""
-    return Host(index, "", 0, (), 0, (index,), packet_bytes, wires=wires)
+def seat(index: int, ranks: tuple[int, ...], packet_bytes: int, wires: tuple[str, ...] = ()) -> Host:
+    """One that nobody has; who takes it has these ranks, and knows `wires`."""
+    return Host(index, "", 0, (), 0, ranks, packet_bytes, wires=wires)
 
 
 def fresh_number() -> int:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 
 from ultima.daemon.base.cpus import CPUS_MAX
 from ultima.daemon.base.errors import FailedPrecondition, InvalidArgument
@@ -78,16 +77,20 @@ def host(message: types_pb2.Host, name: str, address: str) -> Host:
     return Host.from_proto(message, address)
 
 
-def elastic(least: int, split_waits: bool, world_size: int, options: Options) -> Elastic | None:
-    """The rules of a job whose hosts come and go; None for any other. Raises InvalidArgument."""
+def elastic(least: int, split_waits: bool, world_size: int, options: Options, each: int = 1) -> Elastic | None:
+    """The rules of a job whose hosts come and go, with so many ranks on `each`; None for any other. Raises
+    InvalidArgument."""
     if not least:
         return None
-    whole("world_size", world_size, 1, HOSTS_MAX)
-    whole("least", least, 1, world_size)
+    whole("local_world_size", each, 1, LOCAL_RANKS_MAX)
+    whole("world_size", world_size, each, HOSTS_MAX * each)
+    if world_size % each:
+        raise InvalidArgument(f"world_size = {world_size}: allowed: a multiple of local_world_size = {each}")
+    whole("least", least, 1, world_size // each)
     if options.partial or options.algorithm != DEFAULTS.algorithm:
         what, allowed = ("policy", "none") if options.partial else ("algorithm", "tar")
         raise InvalidArgument(f"{what} = {options.words()[what]}: allowed: {allowed}, as hosts of the job come and go")
-    return Elastic(least, split_waits)
+    return Elastic(least, split_waits, each)
 
 
 def seats(name: str, numbers: Sequence[int]) -> frozenset[int]:
@@ -102,7 +105,7 @@ def _seat_or_host(message: types_pb2.Host, name: str, address: str, seats: bool)
         return host(message, name, address)
     packet = whole(f"{name}.packet_bytes", message.packet_bytes, PACKET_BYTES_MIN, PACKET_BYTES_MAX)
     _check_wires(f"{name}.wires", message.wires)
-    return replace(seat(message.index, packet, tuple(message.wires)), ranks=tuple(message.ranks))
+    return seat(message.index, tuple(message.ranks), packet, tuple(message.wires))
 
 
 def hosts(messages: Sequence[types_pb2.Host], world_size: int, address: str, seats: bool = False) -> tuple[Host, ...]:
@@ -132,8 +135,13 @@ def membership(
     generation = whole("generation", message.generation, 1, INT64_MAX)
     options = from_proto(message.options)
     check_job(options, world_size)
-    rules = elastic(message.least, message.split_waits, world_size, options)
+    each = len(message.hosts[0].ranks) if message.hosts else 1
+    rules = elastic(message.least, message.split_waits, world_size, options, each)
     members = hosts(message.hosts, world_size, address, rules is not None)
+    for one in members:
+        if rules is not None and one.ranks != rules.ranks_of(one.index):
+            told, allowed = list(one.ranks), list(rules.ranks_of(one.index))
+            raise InvalidArgument(f"hosts[{one.index}].ranks = {told}: allowed: {allowed}, the ranks of this seat")
     there = [len(one.ports) for one in members if not one.vacant]
     lanes = whole("lanes", message.lanes, 1, 1 if options.partial else min(there, default=1))
     return Membership(

@@ -19,7 +19,8 @@ nobody without the secret can be in the way of those who hold it."""
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """One rank that wants to be in a job. `host.ranks` holds just this rank."""
+    """One rank that wants to be in a job. `host.ranks` holds just this rank; where hosts come and go, the places of all
+    ranks of the host, from 0, and each of them says the same."""
 
     job: str
     rank: int
@@ -47,6 +48,11 @@ class Registration:
     def title(self) -> Title:
         """What the rank has a right to: the job of that name among those who hold its secret."""
         return self.job, self.secret
+
+    @property
+    def seats(self) -> int:
+        """Hosts that a job can have whose hosts come and go; of another one, its ranks."""
+        return self.world_size // self.elastic.each if self.elastic else self.world_size
 
     @property
     def account(self) -> str:
@@ -129,14 +135,14 @@ def disagreement(new: Registration, waiting: Mapping[int, Registration]) -> str:
     """What `new` and those who wait contradict each other in, naming ranks and values; "" if they agree."""
     for rank in sorted(waiting):
         other = waiting[rank]
+        if other.elastic != new.elastic:
+            here, there = (str(each or "fixed") for each in (new.elastic, other.elastic))
+            return f"job {new.job!r}: world differs: rank {new.rank} says {here}, rank {rank} says {there}"
         if other.world_size != new.world_size:
             return (
                 f"job {new.job!r}: world_size differs: rank {new.rank} says {new.world_size}, "
                 f"rank {rank} says {other.world_size}"
             )
-        if other.elastic != new.elastic:
-            here, there = (str(each or "fixed") for each in (new.elastic, other.elastic))
-            return f"job {new.job!r}: world differs: rank {new.rank} says {here}, rank {rank} says {there}"
         if difference := differing(new.options, other.options):
             name, here, there = difference
             return f"job {new.job!r}: {name} differs: rank {new.rank} says {here}, rank {rank} says {there}"

@@ -16,7 +16,7 @@ from ultima.daemon.base.errors import DeadlineExceeded, FailedPrecondition, NotF
 from ultima.daemon.base.quota import Quota
 from ultima.daemon.base.waiting import Changes
 from ultima.daemon.hosts.former import Former
-from ultima.daemon.hosts.host import Membership
+from ultima.daemon.hosts.host import Elastic, Membership
 from ultima.daemon.hosts.registration import Forming, Record, Registration, Title, disagreement
 from ultima.daemon.hosts.seats import REFUSED_SECONDS, SETTLE_SECONDS, check_newcomer, free_seat, take_seat
 
@@ -72,19 +72,22 @@ class Seating:
         forming, clock = self._forming_of(new), asyncio.get_running_loop().time
         if conflict := disagreement(new, forming.waiting):
             raise FailedPrecondition(conflict)
-        assert new.elastic is not None
-        least = new.elastic.least
+        elastic = new.elastic
+        assert elastic is not None
+        least = elastic.least
         for rank, other in list(forming.waiting.items()):
+            if other.host.incarnation == new.host.incarnation:
+                return await self._wait_beside(new, forming, other, deadline)
             if other.host.place == new.host.place:  # what its former life registered is void
                 del forming.waiting[rank]
-        place = next(rank for rank in range(new.world_size + 1) if rank not in forming.waiting)
-        forming.waiting[place] = new = replace(new, rank=place, host=replace(new.host, ranks=(place,)))
+        place = next(rank for rank in range(new.seats + 1) if rank not in forming.waiting)
+        forming.waiting[place] = new = replace(new, rank=place)
         self._changes.notify()
         try:
             while not self._decided(new, forming):
                 came = len(forming.waiting)
                 enough = came >= least
-                if came >= new.world_size:
+                if came >= new.seats:
                     self._complete(new.title, forming)
                     return
                 news = await self._changes.until(
@@ -92,7 +95,7 @@ class Seating:
                     min(deadline, clock() + SETTLE_SECONDS) if enough else deadline,
                 )
                 if not news and not enough:
-                    text = f"{came} of the {least} ranks that it needs have joined"
+                    text = f"{came} of the {least} {_hosts(elastic)} that it needs have joined"
                     raise DeadlineExceeded(f"job {new.job!r}: {text}")
                 if not news:
                     self._complete(new.title, forming)
@@ -105,6 +108,17 @@ class Seating:
                 self._changes.notify()
             if not forming.waiting and self._forming.get(new.title) is forming:
                 self._forms_no_more(new.title)
+
+    async def _wait_beside(self, new: Registration, forming: Forming, first: Registration, deadline: float) -> None:
+        """Of a further rank of a host: the first one waits for both."""
+
+        def over() -> bool:
+            return self._decided(first, forming)
+
+        if not await self._changes.until(over, deadline):
+            raise DeadlineExceeded(f"job {new.job!r}: the ranks that it needs have not joined")
+        if forming.conflict:
+            raise FailedPrecondition(forming.conflict)
 
     def _has_news(self, new: Registration, forming: Forming, came: int) -> bool:
         return self._decided(new, forming) or len(forming.waiting) != came
@@ -134,8 +148,13 @@ class Seating:
 
         while not await self._changes.until(free, min(deadline, loop.time() + SETTLE_SECONDS)):
             if loop.time() >= deadline:
-                most = record.world_size
-                raise DeadlineExceeded(f"job {new.job!r}: has {most} of {most} ranks; this one waits as a spare")
+                most, what = new.seats, _hosts(new.elastic)
+                raise DeadlineExceeded(f"job {new.job!r}: has {most} of {most} {what}; this one waits as a spare")
             if loop.time() >= refused_until:
                 new = replace(new, taken=frozenset())
         return new
+
+
+def _hosts(rules: Elastic | None) -> str:
+    """For people: what is counted where hosts come and go."""
+    return "hosts" if rules is not None and rules.each > 1 else "ranks"

@@ -23,9 +23,10 @@ TAKEN_SECONDS = 60.0  # for a host to come up that was given a seat; the longest
 def seated(registrations: Iterable[Registration], most: int) -> list[Host]:
     """The hosts of a job that begins, and its free seats."""
     came = list(registrations)
-    packet = min(each.host.packet_bytes for each in came)
-    hosts = [replace(r.host, index=i, ranks=(i,), packet_bytes=packet) for i, r in enumerate(came)]
-    return [*hosts, *(seat(i, packet, common_wires(hosts)) for i in range(len(came), most))]
+    rules, packet = came[0].elastic, min(each.host.packet_bytes for each in came)
+    assert rules is not None
+    hosts = [replace(r.host, index=i, ranks=rules.ranks_of(i), packet_bytes=packet) for i, r in enumerate(came)]
+    return [*hosts, *(seat(i, rules.ranks_of(i), packet, common_wires(hosts)) for i in range(len(came), most))]
 
 
 def free_seat(record: Record, host: Host, now: float, taken: Set[int] = frozenset()) -> int | None:
@@ -49,7 +50,8 @@ def check_newcomer(new: Registration, record: Record) -> None:
             f"job {new.job!r}: world differs: this rank says {says}, the job that is under way began with {has}"
         )
     for name, here, there in (
-        ("most", new.world_size, record.world_size),
+        ("local_world_size", new.elastic.each, record.elastic.each),
+        ("most", new.seats, record.world_size // record.elastic.each),
         ("least", new.elastic.least, record.elastic.least),
         ("split", new.elastic.split, record.elastic.split),
     ):
@@ -88,7 +90,8 @@ def take_seat(new: Registration, record: Record, now: float) -> Membership | Non
         if index is None:
             return None
         packet, wires = record.hosts[index].packet_bytes, common_wires(record.hosts)
-        record.hosts[index] = replace(new.host, index=index, ranks=(index,), packet_bytes=packet, wires=wires)
+        ranks = record.hosts[index].ranks
+        record.hosts[index] = replace(new.host, index=index, ranks=ranks, packet_bytes=packet, wires=wires)
         record.states[index], record.taken_at[index] = State.CONNECTING, now
     return _told(record, record.hosts, record.states, under_way=True)
 
@@ -114,7 +117,7 @@ def _is_unsure(record: Record, index: int, host: Host) -> bool:
 def vacate(record: Record, index: int) -> None:
     """A host that was given a seat does not have it."""
     host = record.hosts[index]
-    record.hosts[index] = seat(index, host.packet_bytes, host.wires)
+    record.hosts[index] = seat(index, host.ranks, host.packet_bytes, host.wires)
     record.states[index] = State.ABSENT
 
 

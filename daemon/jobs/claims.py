@@ -123,13 +123,13 @@ class Claims:
 
     def left(self, index: int) -> None:
         """A host has left in good order, and nothing of its last op is needed here: it has no path any more."""
-        self._links[index].leaving = True
+        self._links[index].left = self._links[index].host.incarnation
         self.absent(index, "it left in good order")
 
     def _has_left(self, link: Link, caller: Host, asks: bool) -> bool:
         """Whether a host calls that has left: no path is made for what its last op may still miss there, as one would
         hold its seat. It may ask whether this host is alive (`asks`). Raises FailedPrecondition if it wants a path."""
-        left = self._elastic and link.leaving and not link.up() and link.host.incarnation == caller.incarnation
+        left = link.left == caller.incarnation
         if left and not asks:
             raise FailedPrecondition(f"job {self._job!r}: caller.index = {caller.index}: it has left, and has no path")
         return left

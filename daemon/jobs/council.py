@@ -21,7 +21,7 @@ from ultima.daemon.base.ranges import OP_SEQ_MAX, STEP_OPS, UINT64_MAX
 from ultima.daemon.base.waiting import Changes
 from ultima.daemon.engine.epochs import EngineEpoch
 from ultima.daemon.engine.host_engine import HostEngine
-from ultima.daemon.hosts.host import Host, Place, State
+from ultima.daemon.hosts.host import Host, Place
 from ultima.daemon.hosts.peers import Peers
 from ultima.daemon.jobs import epoch_words
 from ultima.daemon.jobs.decree import Seat
@@ -57,6 +57,8 @@ class _Room:
     opened: bool
     hold: tuple[int, float] | None = None
     leaving: bool = False
+    leaves_from: int = OP_SEQ_MAX
+    """The first op for which a rank here that has left had nothing."""
     waits_from: int | None = None
     """The op from which ops are held back as too few are in the job; None if they are not."""
     changes: list[dict[str, int]] = field(default_factory=list)
@@ -111,8 +113,7 @@ class Council:
     def heard(self, job: Job, link: Link, told: peer_pb2.EpochWord) -> bool:
         """Another host of a job has something to say. False: nobody listens here before the job has formed."""
         self.review(job)
-        room = self._rooms.get(job)
-        if room is None:
+        if (room := self._rooms.get(job)) is None:
             return False
         assert job.membership is not None
         try:
@@ -218,13 +219,18 @@ class Council:
             log.info("host has caught up job=%s next_op_seq=%d", job.name, self._engine.next_op_seq(job.number))
             self.review(job)
 
-    async def leave(self, job: Job, deadline: float) -> None:
-        """Returns when the others have agreed on a view without this host, or nobody is left who could, or too late."""
+    def goes(self, job: Job, next_op: int | None = None) -> None:
+        """This host leaves: the others are to agree on a view without it. It has nothing for `next_op` any more."""
         room = self._rooms.get(job)
-        if room is None:
+        if room is not None and (not room.leaving or (next_op or OP_SEQ_MAX) < room.leaves_from):
+            room.leaving, room.leaves_from = True, min(room.leaves_from, next_op or OP_SEQ_MAX)
+            self._turn(room)
+
+    async def leave(self, job: Job, deadline: float, next_op: int | None = None) -> None:
+        """Returns when the others have agreed on a view without this host, or nobody is left who could, or too late."""
+        if (room := self._rooms.get(job)) is None:
             return
-        room.leaving = True
-        self._turn(room)
+        self.goes(job, next_op)
         await self._changes.until(
             lambda: job.over or job not in self._rooms or not room.seat.member or self._nobody_stays(room), deadline
         )
@@ -240,12 +246,12 @@ class Council:
     def view(self, job: Job) -> View | None:
         """Who is in a job, as its trainers are to know it."""
         epoch = self.epoch(job)
-        if epoch is None:
+        if epoch is None or job.elastic is None:
             return None
         me = self._rooms[job].seat.me  # in its seat may be a former life of this host, or another host that is gone
-        ranks = tuple(sorted(m.slot for m in epoch.members if m.slot != me.slot or m == me))
+        ranks = sorted(r for m in epoch.members if m.slot != me.slot or m == me for r in job.elastic.ranks_of(m.slot))
         return View(
-            epoch.number, epoch.start, ranks, self._rooms[job].seat.why or (BEGAN if epoch.number == 1 else CAME)
+            epoch.number, epoch.start, tuple(ranks), self._rooms[job].seat.why or (BEGAN if epoch.number == 1 else CAME)
         )
 
     def first_op(self, job: Job) -> int:
@@ -366,8 +372,8 @@ class Council:
                 room.seat.flaps.forget(link.host.index)  # another host has its seat
         trips = [self._peers.round_trip(link.host.place).most for link in job.links.values()] if self._peers else []
         return Here(
-            sees=frozenset(Member(x.host.index, x.host.incarnation) for x in job.links.values() if is_there(x)),
-            next_op=wishes.next_op,
+            sees=frozenset(Member(x.host.index, x.host.incarnation) for x in job.links.values() if x.takes_part()),
+            next_op=min(wishes.next_op, room.leaves_from),
             # The next op of a partial job may wait for just what is to change; and numbers between two steps of a coded
             # job are for attempts that fail, none of which is worth waiting for.
             margin=0 if partial else int(room.ops_per_second * MARGIN_SECONDS),
@@ -406,7 +412,7 @@ class Council:
             self._put_in_force(job, epoch)
         if job.elastic and room.waits_from is None:
             self._engine.epoch_hold(job.number, OP_SEQ_MAX, 0)
-        hosts = job.membership.world_size if job.elastic else len(job.membership.hosts)
+        hosts = len(job.membership.hosts)
         if epoch.number and (before is not None or room.seat.member):
             why = room.seat.why or (BEGAN if epoch.number == 1 and job.elastic else CAME)
             text = view_changes.sentence(
@@ -469,7 +475,7 @@ class Council:
             self._engine.epoch_hold(job.number, OP_SEQ_MAX, 0)  # the engine knows this one by itself
             return
         members, owners = epoch_words.mask(epoch.members), epoch_words.mask(epoch.owners)
-        world = len(epoch.members) if job.elastic else job.membership.world_size
+        world = len(epoch.members) * job.elastic.each if job.elastic else job.membership.world_size
         settings = epoch.settings.seeded(job.generation)
         options = (*epoch.options[:HEIR], 0)
         values = (epoch.number, epoch.id, epoch.start, members, owners, options, world, settings)
@@ -492,8 +498,3 @@ def _is_heir(room: _Room) -> bool:
     if epoch is None or not epoch.line or not room.seat.member:
         return False
     return epoch.options[HEIR] == 1 or (room.heirs is not None and room.heirs.alone)
-
-
-def is_there(link: Link) -> bool:
-    """Whether a host takes part: there is a path to it; or it was told to stop, and ops wait for it to come back."""
-    return link.up() or (link.state is State.ABSENT and link.giving_up is not None)

@@ -17,12 +17,13 @@ class EarlyWords:
     """The newest words of each host, by the daemon that told them."""
 
     def __init__(self) -> None:
-        self._words: dict[Place, dict[tuple[str, int, int, bool], peer_pb2.WatchResponse]] = {}
+        self._words: dict[Place, dict[tuple[str, int, int, int], peer_pb2.WatchResponse]] = {}
 
     def keep(self, place: Place, news: peer_pb2.WatchResponse) -> None:
         """It came too early."""
         words = self._words.setdefault(place, {})
-        key = (news.job, news.generation, news.host_index, news.HasField("state_word"))
+        said_by = news.state_word.local if news.HasField("state_word") else -1  # the host
+        key = (news.job, news.generation, news.host_index, said_by)
         words.pop(key, None)
         words[key] = news
         if len(words) > WORDS_MAX:

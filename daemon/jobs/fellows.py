@@ -239,7 +239,7 @@ class Fellows:
             self._host_absent(job, news.host_index, "all its trainers have left or died")
         elif state is State.UP:
             link.leaving = not news.ranks
-            leaves = job.elastic is not None and link.leaving
+            leaves = (job.elastic is not None and link.leaving) or link.left == news.incarnation
             if link.state is State.ABSENT and not leaves:
                 job.links.call(link, give_up=False)
             self._changes.notify()

@@ -52,6 +52,8 @@ async def herald(job: Job, spec: JoinSpec, trainer: Trainer, here: Place, asked:
 
 
 async def _text(job: Job, spec: JoinSpec, where: str, asked: Asked) -> str:
+    if not job.gathered and job.elastic is not None:
+        return f"{len(job.joining)} of the {job.elastic.each} ranks of this host have joined"
     if job.links is not None:
         return f"connecting to {job.links.unsettled()}" if job.links.unsettled() else ""
     answer = await asked(spec)

@@ -146,6 +146,8 @@ class Job:
     """What it was debited for the engine, apart from its trainers' arenas."""
     joining: dict[int, Joiner] = field(default_factory=dict)
     sessions: dict[int, Session] = field(default_factory=dict)
+    entry_op: int = 0
+    """The op with which the ranks here begin, where hosts come and go: all with the same."""
     seen: set[int] = field(default_factory=set)
     """Ranks that have had a session here: one that comes again joins where the job stands by then."""
     left: set[int] = field(default_factory=set)
@@ -172,8 +174,8 @@ class Job:
     """Above 0: this daemon was told to stop, and for so long the other hosts are to wait for the ranks here."""
     word: peer_pb2.EpochWord | None = None
     """What this host has to say for the agreement on epochs."""
-    state_word: types_pb2.StateWord = field(default_factory=types_pb2.StateWord)
-    """What the rank here says of the state that it gives or takes."""
+    state_words: dict[int, types_pb2.StateWord] = field(default_factory=dict)
+    """What each rank here says of the state that it gives or takes."""
     standing: Standing | None = None
     """What holds by the agreement on epochs; None if this host was told nothing."""
     taken: set[int] = field(default_factory=set)
@@ -194,7 +196,7 @@ class Job:
         own = next((host for host in told.hosts if host.incarnation == self.incarnation), None)
         if told.elastic is None or own is None:
             return spec
-        return self._at(spec, own.index)
+        return self._at(spec, told.elastic.ranks_of(own.index)[spec.rank % told.elastic.each])
 
     @property
     def unseated(self) -> bool:
@@ -209,19 +211,22 @@ class Job:
         self.links.seat_taken = True
         return True
 
-    def give_up_seat(self, spec: JoinSpec) -> JoinSpec:
-        """The rank is to register again, as another life of this host."""
+    def give_up_seat(self) -> None:
+        """Its ranks are to register again, as another life of this host."""
         assert self.own is not None
         self.taken.add(self.own.index)
         self.former.add(self.incarnation)
         self.unform()
         self.incarnation = fresh_number()
-        return self._at(spec, 0)
 
     def _at(self, spec: JoinSpec, rank: int) -> JoinSpec:
         moved = replace(spec, rank=rank)
         self.joining[rank] = replace(self.joining.pop(spec.rank), spec=moved)
         return moved
+
+    def place_of(self, trainer: Trainer) -> int:
+        """The rank as which a trainer is on its way in."""
+        return next(rank for rank, joiner in self.joining.items() if joiner.trainer is trainer)
 
     def unform(self) -> None:
         """Takes back that it has a membership: its links end, and the engine knows it no more."""
@@ -320,10 +325,30 @@ class Job:
         return self.membership.elastic if self.membership is not None else next(iter(known), None)
 
     def _check_seat(self, spec: JoinSpec) -> None:
-        """Raises AlreadyExists, as a host has one seat in a job whose hosts come and go."""
-        if not self.empty:
-            what = "one rank on each host" if self.elastic and spec.elastic else "the same world on all ranks"
-            raise AlreadyExists(f"job {self.name!r}: a rank of it is on this host: allowed: {what}")
+        """Raises AlreadyExists, as a host has one seat in a job whose hosts come and go: all its ranks join before the
+        first of them is in."""
+        rules = self.elastic
+        if self.empty:
+            return
+        if rules is None or spec.elastic is None:
+            raise AlreadyExists(
+                f"job {self.name!r}: a rank of it is on this host: allowed: the same world on all ranks"
+            )
+        if rules.each == 1:
+            raise AlreadyExists(f"job {self.name!r}: a rank of it is on this host: allowed: one rank on each host")
+        if spec.elastic != rules:
+            text = f"this rank says {spec.elastic}, another one on this host {rules}"
+            raise FailedPrecondition(f"job {self.name!r}: world differs: {text}")
+        if spec.rank in {rank % rules.each for rank in (*self.joining, *self.sessions)}:
+            raise AlreadyExists(
+                f"local_rank = {spec.rank}: already runs in job {self.name!r} on this host; do two processes have it?"
+            )
+
+    @property
+    def gathered(self) -> bool:
+        """All ranks of this host are there without whom a job does not begin whose hosts come and go."""
+        rules = self.elastic
+        return rules is None or len(self.joining.keys() | self.sessions.keys()) >= rules.each
 
     def quarantine_s(self, index: int) -> float:
         """Seconds for which no path to a host is made yet, because its packets broke the protocol; 0 for none."""
@@ -349,7 +374,7 @@ class Job:
         """Ranks of the job, where hosts come and go those that are there; 0 while it forms."""
         if self.membership is None:
             return 0
-        return len(self.present()) if self.elastic else self.membership.world_size
+        return sum(len(host.ranks) for host, _ in self.present()) if self.elastic else self.membership.world_size
 
     def live(self) -> list[Host]:
         """The hosts that have ranks in the job now, as far as this one knows."""
@@ -414,15 +439,15 @@ class Job:
             word=self.word,
         )
 
-    def state_news(self) -> peer_pb2.WatchResponse:
-        """What the other hosts are told of the state that the rank here gives or takes."""
+    def state_news(self, rank: int) -> peer_pb2.WatchResponse:
+        """What the other hosts are told of the state that a rank here gives or takes."""
         assert self.own is not None
         return peer_pb2.WatchResponse(
             job=self.name,
             generation=self.generation,
             host_index=self.own.index,
             incarnation=self.incarnation,
-            state_word=self.state_word,
+            state_word=self.state_words[rank],
         )
 
 

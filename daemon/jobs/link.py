@@ -42,6 +42,8 @@ class Link:
     """Why the path is not up, for people."""
     leaving: bool = False
     """Its trainers have all left in good order: it will not take part in further ops, and needs nothing any more."""
+    left: int = 0
+    """The life of a host that has left in good order, whatever its ranks do: it gets no path any more."""
     follows: bool = False
     """Its rank is in no op yet, and takes state and results of another one."""
     back_within_s: float = 0.0
@@ -70,6 +72,10 @@ class Link:
     def up(self) -> bool:
         """Packets may go both ways."""
         return self.state is State.UP
+
+    def takes_part(self) -> bool:
+        """There is a path to it; or it was told to stop, and ops wait for it to come back."""
+        return self.up() or (self.state is State.ABSENT and self.giving_up is not None)
 
     def calls(self) -> bool:
         """Someone calls this host."""

@@ -338,8 +338,8 @@ class Links(Claims):
         self, link: Link, host: Host, rx_cids: tuple[int, ...], tx_cids: tuple[int, ...], tx_seal: Seal | None
     ) -> None:
         self._engine.peer_connect(self._number, host.index, host.address, host.ports, tx_cids, tx_seal)
-        link.leaving, link.follows = link.leaving and link.host.incarnation == host.incarnation, False
         link.host, link.rx_cids, link.tx_cids, link.state, link.why = host, rx_cids, tx_cids, State.UP, ""
+        link.leaving = link.follows = False
         link.stop_waiting()
         link.came_up.set()
         self._begin_renewing(link)

@@ -10,7 +10,8 @@ from ultima.v1 import peer_pb2
 
 
 def registration(job: Job, spec: JoinSpec, host: Host, left: int) -> Registration:
-    """For the coordinator on this host. `left` is the life of the job that this host left in good order, or 0."""
+    """For the coordinator on this host. `left` is the life of the job that this host left in good order, or 0. Where
+    hosts come and go each rank speaks for all of its host."""
     return Registration(
         job.name,
         spec.rank,

@@ -40,17 +40,25 @@ FOLLOW_SILENT_SECONDS = 60.0  # as SILENT_SECONDS, of one that follows: it makes
 
 @dataclass(eq=False)
 class _Talk:
-    """Of one job on this host."""
+    """Of one rank on this host."""
 
     word: types_pb2.StateWord = field(default_factory=types_pb2.StateWord)
     turned: float = 0.0
-    heard: dict[int, tuple[int, types_pb2.StateWord]] = field(default_factory=dict)
-    """By host: of which life, and what it says."""
     wishes: deque[Wish] = field(default_factory=deque)
     asked: dict[int, Wish] = field(default_factory=dict)
     told_to: frozenset[tuple[int, int]] = frozenset()
-    """Hosts and their lives that were there when the word was told."""
+    """Ranks and the lives of their hosts that were there when the word was told."""
     told_wanted: tuple[bool, bool] = (False, False)
+
+
+@dataclass(eq=False)
+class _Talks:
+    """Of one job on this host."""
+
+    here: dict[int, _Talk] = field(default_factory=dict)
+    """By rank."""
+    heard: dict[int, tuple[int, types_pb2.StateWord]] = field(default_factory=dict)
+    """By rank of another host: of which life of that one, and what it says."""
 
 
 class StateDesk:
@@ -58,7 +66,7 @@ class StateDesk:
 
     def __init__(self, engine: HostEngine, watchers: Watchers, changes: Changes, council: Council) -> None:
         self._engine, self._watchers, self._changes, self._council = engine, watchers, changes, council
-        self._talks: WeakKeyDictionary[Job, _Talk] = WeakKeyDictionary()
+        self._talks: WeakKeyDictionary[Job, _Talks] = WeakKeyDictionary()
         self._numbers = itertools.count(1)
         self._peers: Peers | None = None
         self.follows = FollowDesk(changes, self.followers)
@@ -67,10 +75,10 @@ class StateDesk:
         """Others can be called."""
         self._peers = peers
 
-    # ---- what the rank here asks ----
+    # ---- what ranks here ask ----
 
     async def turn(
-        self, job: Job, request: trainer_pb2.TurnStateRequest, deadline: float
+        self, job: Job, rank: int, request: trainer_pb2.TurnStateRequest, deadline: float
     ) -> trainer_pb2.TurnStateResponse:
         """See trainer.proto. Raises Refused."""
         if job.elastic is None:
@@ -84,8 +92,8 @@ class StateDesk:
             return told
         if request.ready:
             self._council.caught_up(job)
-        self._say(job, checked(request.word))
-        talk, loop = self._talk(job), asyncio.get_running_loop()
+        self._say(job, rank, checked(request.word))
+        talk, loop = self._talk(job, rank), asyncio.get_running_loop()
         talk.turned = loop.time()
         wish = talk.asked.pop(request.wish, None)
         if wish is not None and not wish.answer.done():
@@ -106,7 +114,9 @@ class StateDesk:
 
     async def fetch(self, job: Job, asked: trainer_pb2.FetchStateRequest) -> AsyncGenerator[tuple[int, bytes], None]:
         """Parts of the state of another rank. Raises Refused."""
-        if job.links is None or asked.rank not in job.links or self._peers is None:
+        index, local = divmod(asked.rank, job.elastic.each if job.elastic else 1)
+        there = job.links is not None and index in job.links and self._peers is not None
+        if not there and (job.own is None or asked.rank not in job.own.ranks):
             raise NotFound(f"rank = {asked.rank}: allowed: another one of job {job.name!r}")
         request = peer_pb2.ReadStateRequest(
             job=job.name,
@@ -115,8 +125,15 @@ class StateDesk:
             parts=asked.parts,
             kind=asked.kind,
             op_seq=asked.op_seq,
+            local=local,
         )
-        async with aclosing(self._peers.read_state(job.links[asked.rank].host.place, request)) as answers:
+        if not there:
+            async with aclosing(self.read(job, request)) as found:
+                async for part, data in found:
+                    yield part, data
+            return
+        assert job.links is not None and self._peers is not None
+        async with aclosing(self._peers.read_state(job.links[index].host.place, request)) as answers:
             async for part, data in answers:
                 job.moves.state_bytes["received"] += len(data)
                 yield part, data
@@ -125,14 +142,15 @@ class StateDesk:
 
     def heard(self, job: Job, link: Link, word: types_pb2.StateWord) -> None:
         """What a rank on another host says."""
-        told = checked(word)
-        self._talk(job).heard[link.host.index] = link.host.incarnation, told
+        told, ranks = checked(word), link.host.ranks
+        rank = ranks[whole("word.local", word.local, 0, len(ranks) - 1)]
+        self._of(job).heard[rank] = link.host.incarnation, told
         link.follows = told.follows > 0
         self._tell_wanted(job)
         self._changes.notify()
 
     async def read(self, job: Job, request: peer_pb2.ReadStateRequest) -> AsyncGenerator[tuple[int, bytes], None]:
-        """Parts of the state that the rank here gives, and results. Raises Refused."""
+        """Parts of the state that a rank here gives, and results. Raises Refused."""
         of_root = request.kind == types_pb2.STATE_KIND_ROOT
         of_root |= request.kind == types_pb2.STATE_KIND_PAIR and bool(request.root)
         async with aclosing((self._read if of_root else self.follows.read)(job, request)) as found:
@@ -144,22 +162,24 @@ class StateDesk:
         op_seq = whole("op_seq", request.op_seq, 0, OP_SEQ_MAX)
         if len(parts) > PARTS_MAX:
             raise InvalidArgument(f"parts: {len(parts)}: allowed: {PARTS_MAX} at most")
-        ends = -(-self._talk(job).word.size // PART_BYTES)
+        assert job.own is not None
+        rank = job.own.ranks[whole("local", request.local, 0, len(job.own.ranks) - 1)]
+        ends = -(-self._talk(job, rank).word.size // PART_BYTES)
         if wrong := [part for part in parts if not 0 <= part < ends]:
             raise InvalidArgument(f"parts = {wrong[0]}: allowed: 0 to {ends - 1}")
         pieces = 1 if kind == types_pb2.STATE_KIND_PAIR else LIST_PIECES_MAX
         wanted = parts or range(-1, -pieces - 1, -1)
-        found = granted(lambda part: self._wish(job, root, part, kind, op_seq), wanted, ends_short=not parts)
+        found = granted(lambda part: self._wish(job, rank, root, part, kind, op_seq), wanted, ends_short=not parts)
         async with aclosing(found):
             async for part, data in found:
                 job.moves.state_bytes["sent"] += len(data)
                 yield part, data
 
     def followers(self, job: Job) -> int:
-        """How many ranks on other hosts follow the one here."""
+        """How many ranks on other hosts follow the one here: only hosts of one rank each have such."""
         if job.own is None or job.links is None:
             return 0
-        heard, mine = self._talk(job).heard, job.own.index + 1
+        heard, mine = self._of(job).heard, job.own.index + 1
         said = ((job.links[index], life, word) for index, (life, word) in heard.items() if index in job.links)
         return sum(
             link.up() and not link.leaving and link.host.incarnation == life and word.follows == mine
@@ -168,68 +188,81 @@ class StateDesk:
 
     # ---- within ----
 
-    def _talk(self, job: Job) -> _Talk:
-        return self._talks.setdefault(job, _Talk())
+    def _of(self, job: Job) -> _Talks:
+        return self._talks.setdefault(job, _Talks())
 
-    def _wish(self, job: Job, root: bytes, part: int, kind: types_pb2.StateKind.ValueType, op_seq: int) -> Wish:
-        talk = self._talk(job)
+    def _talk(self, job: Job, rank: int) -> _Talk:
+        return self._of(job).here.setdefault(rank, _Talk())
+
+    def _wish(
+        self, job: Job, rank: int, root: bytes, part: int, kind: types_pb2.StateKind.ValueType, op_seq: int
+    ) -> Wish:
+        talk = self._talk(job, rank)
         if not root or talk.word.root != root:
-            raise NotFound(f"job {job.name!r}: the rank here does not give this state, or not any more")
+            raise NotFound(f"job {job.name!r}: rank {rank} does not give this state, or not any more")
         wish = Wish(next(self._numbers), part, asyncio.get_running_loop().create_future(), kind, op_seq)
         talk.wishes.append(wish)
         self._changes.notify()
         return wish
 
-    def _say(self, job: Job, word: types_pb2.StateWord) -> None:
-        talk = self._talk(job)
+    def _say(self, job: Job, rank: int, word: types_pb2.StateWord) -> None:
+        talk = self._talk(job, rank)
+        if job.own is not None:
+            word.local = job.own.ranks.index(rank)
         present = frozenset((row.rank, row.life) for row in self._rows(job)) if word.here else frozenset()
-        if talk.word == word:
+        if talk.word == word or not (talk.word.here or word.here):
             if present - talk.told_to:  # who has come since has not heard it
                 talk.told_to = present
-                self._watchers.tell_state(job)
+                self._watchers.tell_state(job, rank)
             return
         talk.told_to = present
         if talk.word.root != word.root:
             for wish in (*talk.wishes, *talk.asked.values()):
                 if not wish.answer.done():
-                    wish.answer.set_exception(NotFound(f"job {job.name!r}: the rank here gives this state no more"))
+                    wish.answer.set_exception(NotFound(f"job {job.name!r}: rank {rank} gives this state no more"))
                     wish.answer.exception()  # whoever waits sees it; nobody else misses it
             talk.wishes.clear()
             talk.asked.clear()
         if word.here and not talk.word.here:
-            asyncio.get_running_loop().call_later(_patience(word), self._look, job)
-        talk.word = job.state_word = word
-        self._watchers.tell_state(job)
+            asyncio.get_running_loop().call_later(_patience(word), self._look, job, rank)
+        talk.word = job.state_words[rank] = word
+        self._watchers.tell_state(job, rank)
         self._changes.notify()
 
-    def _look(self, job: Job) -> None:
+    def _look(self, job: Job, rank: int) -> None:
         """Whether the rank still makes turns."""
-        talk, loop = self._talk(job), asyncio.get_running_loop()
+        talk, loop = self._talk(job, rank), asyncio.get_running_loop()
         if job.over or not talk.word.here:
             return
         silent = talk.turned + _patience(talk.word)
-        if not job.sessions or loop.time() >= silent:
-            self._say(job, types_pb2.StateWord())
+        if rank not in job.sessions or loop.time() >= silent:
+            self._say(job, rank, types_pb2.StateWord())
         else:
-            loop.call_at(silent, self._look, job)
+            loop.call_at(silent, self._look, job, rank)
 
     def _rows(self, job: Job) -> list[trainer_pb2.StateRow]:
-        epoch, talk = self._council.epoch(job), self._talk(job)
+        epoch, talks = self._council.epoch(job), self._of(job)
         assert job.own is not None and job.links is not None
         rows = []
         for member in epoch.members if epoch is not None else ():
             if member.slot == job.own.index:
-                life, word, host = job.incarnation, talk.word, job.own
+                life, host = job.incarnation, job.own
+                said = {rank: talk.word for rank, talk in talks.here.items()}
             elif member.slot not in job.links:
                 continue
             else:
                 link = job.links[member.slot]
-                if not link.up() or link.leaving or link.host.incarnation != member.life:
+                life, host = member.life, link.host
+                if not link.up() or link.leaving or host.incarnation != life:
                     continue
-                life, word = talk.heard.get(member.slot, (0, types_pb2.StateWord()))
-                word, host = word if life == member.life else types_pb2.StateWord(), link.host
-            said = word if word.here else None
-            rows.append(trainer_pb2.StateRow(rank=member.slot, life=member.life, word=said, place=_place(host)))
+                said = {rank: word for rank, (of, word) in talks.heard.items() if of == life}
+            words = ((rank, said.get(rank)) for rank in host.ranks)
+            rows += [
+                trainer_pb2.StateRow(
+                    rank=rank, life=life, word=word if word and word.here else None, place=_place(host)
+                )
+                for rank, word in words
+            ]
         return rows
 
     def _table(self, job: Job) -> trainer_pb2.TurnStateResponse:
@@ -243,12 +276,13 @@ class StateDesk:
         """Tells the ranks here when somebody waits for their state or follows them, and when nobody does any more."""
         if job.own is None or job.links is None:
             return
-        talk, own = self._talk(job), job.own.index
-        words = [row.word for row in self._rows(job) if row.rank != own]
-        wanted = any(word.asks or (word.takes and not word.root) for word in words), self.followers(job) > 0
-        if wanted != talk.told_wanted:
-            talk.told_wanted = wanted
-            for session in job.sessions.values():
+        rows, followed = self._rows(job), self.followers(job) > 0
+        for rank, session in job.sessions.items():
+            talk = self._talk(job, rank)
+            words = [row.word for row in rows if row.rank != rank]
+            wanted = any(word.asks or (word.takes and not word.root) for word in words), followed
+            if wanted != talk.told_wanted:
+                talk.told_wanted = wanted
                 session.trainer.want_state(*wanted)
 
 

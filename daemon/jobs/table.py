@@ -29,9 +29,10 @@ from ultima.daemon.hosts.meeting import ALONE, ALONE_ADDRESS
 from ultima.daemon.hosts.peers import Peers
 from ultima.daemon.hosts.registration import Title
 from ultima.daemon.jobs.claims import until_seated
+from ultima.daemon.jobs.entrance import Entrance
 from ultima.daemon.jobs.fellows import Fellows
 from ultima.daemon.jobs.forming import herald
-from ultima.daemon.jobs.job import Job, Joined, Joiner, JoinSpec, Session, engine_config
+from ultima.daemon.jobs.job import Job, Joined, JoinSpec, Session, engine_config
 from ultima.daemon.jobs.links import Links
 from ultima.daemon.jobs.registering import registration, request
 from ultima.daemon.jobs.returning import first_op_seq, next_op_seq_of
@@ -41,18 +42,16 @@ from ultima.daemon.observe.partial_stats import PartialStats
 from ultima.daemon.observe.recorder import Recorder
 from ultima.daemon.trainers.attach import Trainer
 from ultima.daemon.trainers.budget import Budget, check_share
-from ultima.daemon.trainers.users import check_join
 from ultima.v1 import admin_pb2
 
 log = logging.getLogger("ultimad.jobs")
 
 LEFT_MAX = 256  # names whose last life is remembered
 LINGER_SECONDS = 2.0  # for which other hosts, where none is far, can still ask for what a host's last op sent them
-SEAT_SECONDS = 0.05  # before another seat is asked for, where another host has the one that was given
 MOURN_SECONDS = 0.25  # the same of a host whose last trainer died, for which ops that are under way wait meanwhile
 
 
-class JobTable:
+class JobTable(Entrance):
     """See the module."""
 
     def __init__(
@@ -159,22 +158,15 @@ class JobTable:
         work = herald(job, spec, trainer, here, lambda spec: self.fellows.forming(spec, job.uid))
         heralding = spawn(work, f"herald-{job.name}")
         try:
-            while True:
-                if job.membership is None:
-                    told = await self._register(job, spec, deadline)
-                    spec = job.take_seat(spec, told)
-                    self._form(job, told, spec.rank)
-                await self._connected(job, deadline)
-                if not job.unseated:
-                    break
-                spec = self._give_up_seat(job, spec)
-                await asyncio.sleep(SEAT_SECONDS)
+            spec = await self._seated(job, spec, deadline)
             self.fellows.tell_where_hosts_meet(job)
             await self.fellows.laid(job)
             await self.fellows.council.admitted(job, deadline)
             session, next_op_seq = self._add_session(job, trainer, spec.rank)
             self._changes.notify()
             await self._changes.until(lambda: job.all_in, deadline)
+            if not job.gathered:
+                raise Unavailable(f"job {job.name!r}: another rank of this host is gone")
             self._announce(job)
             assert job.membership is not None and job.own is not None and job.in_force is not None
             said = job.name, spec.rank, session, trainer.pid, next_op_seq
@@ -193,47 +185,17 @@ class JobTable:
             raise
         finally:
             heralding.cancel()
-            if not job.joining.keys() - {spec.rank}:
+            if len(job.joining) == 1:
                 job.waiting_for = ""
-            del job.joining[spec.rank]
+            del job.joining[job.place_of(trainer)]
             self._dissolve_if_empty(job)
             self._changes.notify()
 
-    async def drain(self, trainer_ticket: str, session: int, deadline: float) -> None:
-        """Before a rank leaves a job whose hosts come and go: until the others have agreed on a view without it."""
+    async def drain(self, trainer_ticket: str, session: int, deadline: float, next_op: int | None) -> None:
+        """Before a rank leaves a job whose hosts come and go: until the others have agreed on a view without it. It
+        does not call `next_op`."""
         if (job := self.at(trainer_ticket, session)[1]).elastic:
-            await self.fellows.council.leave(job, deadline)
-
-    async def _admit(self, trainer: Trainer, spec: JoinSpec, deadline: float) -> Job:
-        """The life of the job on this host in which the rank has its place; it is noted there as joining."""
-        while True:
-            if self._closing:
-                raise Unavailable("the daemon is going down")
-            for other in self.all():
-                if (other.name, other.uid) == (spec.job, trainer.uid) and not other.empty:
-                    other.check_secret(spec)  # of another user it is another job: nobody takes a name from its secret
-            job = self._jobs.get((spec.job, spec.secret))
-            if job is None:
-                check_share("jobs", self._config.limits, (j.uid for j in self.all()), trainer.uid, "jobs are here")
-                job = Job(spec.job, trainer.uid, spec.secret)
-                self._jobs[job.title] = job
-            if not job.empty:
-                check_join(job.name, job.uid, trainer.uid)
-            anew = job.uid != trainer.uid or (spec.elastic is not None and job.membership is not None)
-            if spec.rank in job.left or (job.empty and anew):
-                await self._life_over(job, spec.rank, deadline)
-                continue
-            job.check_place(spec)
-            job.joining[spec.rank] = Joiner(trainer, spec)
-            self._changes.notify()  # the proofs of other hosts may wait for the secret that has come
-            return job
-
-    async def _life_over(self, job: Job, rank: int, deadline: float) -> None:
-        """Returns when a life of a job that `rank` has no part in any more has ended, or has begun to grow again."""
-        if not await self._changes.until(lambda: job.over or not (job.empty or rank in job.left), deadline):
-            raise DeadlineExceeded(
-                f"job {job.name!r}: its last run is not over: ranks {numbers(job.sessions)} have not left it"
-            )
+            await self.fellows.council.leave(job, deadline, next_op)
 
     async def _register(self, job: Job, spec: JoinSpec, deadline: float) -> Membership:
         host = Host(
@@ -242,7 +204,7 @@ class JobTable:
             grpc_port=self._grpc_port,
             ports=self._engine.ports,
             incarnation=job.incarnation,
-            ranks=(spec.rank,),
+            ranks=spec.elastic.ranks_of(0) if spec.elastic else (spec.rank,),
             packet_bytes=self._engine.info.packet_bytes,
             node=self._node,
             cpus=cpus(),
@@ -333,23 +295,15 @@ class JobTable:
             for index in absent - {own.index}:
                 self.fellows.returning.expected(job, job.links[index], self._config.limits.drain_window_seconds)
 
-    async def _connected(self, job: Job, deadline: float) -> None:
-        def settled() -> bool:
-            return job.ready or job.over or job.unseated or job.failed is not None
-
-        in_time = await self._changes.until(settled, deadline)
-        job.check_failed()
-        if not in_time:
-            assert job.links is not None
-            raise DeadlineExceeded(f"job {job.name!r}: not connected to {job.links.unsettled()}")
-        if job.over:
-            raise Unavailable(f"job {job.name!r}: over")
-
     def _add_session(self, job: Job, trainer: Trainer, rank: int) -> tuple[int, int]:
         if trainer.gone.is_set():
             raise Unavailable(f"rank = {rank}: its trainer has hung up")
         assert job.links is not None and job.membership is not None and job.own is not None
-        next_op_seq = next_op_seq_of(job, rank, self._engine, self.fellows.council.first_op(job))
+        first = self.fellows.council.first_op(job)
+        next_op_seq = next_op_seq_of(job, rank, self._engine, first)
+        if job.elastic:  # all ranks here begin with the same op, and none before the last of them is in
+            here = (next_op_seq_of(job, each, self._engine, first) for each in job.joining)
+            next_op_seq = job.entry_op = job.entry_op if job.sessions else max(here)
         self._budget.take_job(job.account, trainer.size)
         try:
             place = job.own.ranks.index(rank)
@@ -382,7 +336,21 @@ class JobTable:
             self._spawn(self._linger(job, seconds), f"linger {job.name}")
         else:
             self._dissolve(job)
+        if job.elastic and not job.empty:
+            self._go_together(job, rank, in_good_order)
         self._changes.notify()
+
+    def _go_together(self, job: Job, rank: int, in_good_order: bool) -> None:
+        """A rank has left a job whose hosts come and go, or died: its host goes. If it left, the others will, too."""
+        if in_good_order:
+            self.fellows.council.goes(job)
+            return
+        text = f"rank {rank} of job {job.name!r} died: the ranks of a host come and go together, connect again"
+        while job.sessions:
+            other, session = next(iter(job.sessions.items()))
+            session.trainer.tell("rank gone", text)
+            self._drop_session(job, other, in_good_order=False)
+            session.trainer.hang_up()
 
     async def _linger(self, job: Job, seconds: float) -> None:
         """Keeps the job in the engine while others may miss packets of its last op; they would count them as lost."""
@@ -426,8 +394,8 @@ class JobTable:
         self.settle()
         self._budget.give_back_engine(job.uid, job.account, job.memory_bytes)
 
-    def _give_up_seat(self, job: Job, spec: JoinSpec) -> JoinSpec:
-        """Another host has the seat that this one was given. What the rank asks for then, which registers again."""
+    def _give_up_seat(self, job: Job) -> None:
+        """Another host has the seat that this one was given: its ranks register again."""
         assert job.own is not None
         log.warning("seat taken job=%s host=%d: another host has it", job.name, job.own.index)
         self._announce(job)
@@ -435,7 +403,7 @@ class JobTable:
         del self._by_number[job.number]
         self.recorder.life_void(job.record)
         self._leave_engine(job)
-        return job.give_up_seat(spec)
+        job.give_up_seat()
 
     def close(self) -> None:
         """Takes nobody in any more, and ends all jobs."""
@@ -444,8 +412,8 @@ class JobTable:
             if job.back_within_s and job.ready:
                 self._part(job)
                 continue
-            for rank in list(job.sessions):
-                self._drop_session(job, rank, in_good_order=False)
+            while job.sessions:
+                self._drop_session(job, next(iter(job.sessions)), in_good_order=False)
             if not job.over:
                 self._dissolve(job)
         self.fellows.close()

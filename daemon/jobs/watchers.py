@@ -101,9 +101,9 @@ class Watchers:
             if job.sees(watcher.place):
                 watcher.put(news)
 
-    def tell_state(self, job: Job) -> None:
-        """The rank here says something new of its state."""
-        news = job.state_news()
+    def tell_state(self, job: Job, rank: int) -> None:
+        """A rank here says something new of its state."""
+        news = job.state_news(rank)
         for watcher in self._watchers:
             if job.sees(watcher.place):
                 watcher.put(news)
@@ -150,8 +150,8 @@ class Watchers:
                 yield job.news()
             if job.word is not None and job.sees(place):
                 yield job.epoch_news()
-            if job.state_word.here and job.sees(place):
-                yield job.state_news()
+            for rank in [rank for rank, word in job.state_words.items() if word.here and job.sees(place)]:
+                yield job.state_news(rank)
 
     def _come(self, watcher: _Watcher) -> None:
         self._watchers.add(watcher)

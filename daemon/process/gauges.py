@@ -115,7 +115,7 @@ class Gauges:
         if view is None or job.elastic is None:
             return None
         moved = dict(job.moves.changes), dict(job.moves.state_bytes)
-        return ViewFacts(view.number, len(view.ranks), job.elastic.least, *moved)
+        return ViewFacts(view.number, len(view.ranks), job.elastic.least * job.elastic.each, *moved)
 
     def _paths(self, now: HostSnapshot) -> Iterator[tuple[Path, str, PeerStats]]:
         for job in self._jobs.all():

@@ -77,8 +77,9 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
     async def Register(self, request: peer_pb2.RegisterRequest, context: Any) -> peer_pb2.RegisterResponse:
         """See peer.proto."""
         host = await self._host_of_caller(request.host, "host", context)
-        if len(host.ranks) != 1:
-            raise InvalidArgument(f"host.ranks = {list(host.ranks)}: allowed: the one rank that registers")
+        if host.ranks != (tuple(range(len(host.ranks))) if request.least else host.ranks[:1]):
+            allowed = "0, 1, ..., as hosts of the job come and go" if request.least else "the one rank that registers"
+            raise InvalidArgument(f"host.ranks = {list(host.ranks)}: allowed: {allowed}")
         whole("world_size", request.world_size, 1, WORLD_SIZE_MAX)
         whole("bucket_bytes_max", request.bucket_bytes_max, 1, BUCKET_BYTES_MAX)
         whole("left_generation", request.left_generation, 0, INT64_MAX)
@@ -95,7 +96,9 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
             source=address_of_peer(context.peer()),
             uid=request.uid,
             next_op_seq=whole("next_op_seq", request.next_op_seq, 0, OP_SEQ_MAX),
-            elastic=membership.elastic(request.least, request.split_waits, request.world_size, options),
+            elastic=membership.elastic(
+                request.least, request.split_waits, request.world_size, options, len(host.ranks)
+            ),
             only_known=request.only_known,
             taken=membership.seats("taken", request.taken),
         )

@@ -18,8 +18,9 @@ from ultima.daemon.base.errors import (
     abort,
     translated,
 )
-from ultima.daemon.base.options import check_job, from_proto
+from ultima.daemon.base.options import Options, check_job, from_proto
 from ultima.daemon.base.ranges import OP_SEQ_MAX, whole
+from ultima.daemon.hosts.host import Elastic
 from ultima.daemon.hosts.meeting import Meeting, Where
 from ultima.daemon.hosts.membership import elastic, job_name
 from ultima.daemon.jobs.job import JoinSpec
@@ -78,10 +79,19 @@ def checked(request: trainer_pb2.JoinJobRequest, limits: Limits, where: Where, a
         options=options,
         secret=request.secret,
         next_op_seq=request.next_op_seq if request.HasField("next_op_seq") else None,
-        elastic=elastic(request.least, request.split_waits, request.world_size, options),
+        elastic=_elastic(request, options),
         others=where.others,
         follow=request.follow,
     )
+
+
+def _elastic(request: trainer_pb2.JoinJobRequest, options: Options) -> Elastic | None:
+    rules = elastic(request.least, request.split_waits, request.world_size, options, request.local_world_size or 1)
+    if rules is not None:
+        whole("rank", request.rank, 0, rules.each - 1)
+        if request.follow and rules.each > 1:
+            raise InvalidArgument(f"follow = True: allowed: False, as local_world_size = {rules.each}")
+    return rules
 
 
 class TrainerService(trainer_pb2_grpc.TrainerServiceServicer):
@@ -123,7 +133,8 @@ class TrainerService(trainer_pb2_grpc.TrainerServiceServicer):
     async def LeaveJob(self, request: trainer_pb2.LeaveJobRequest, context: Any) -> trainer_pb2.LeaveJobResponse:
         """See trainer.proto."""
         drain_s = whole("drain_ms", request.drain_ms, 0, DRAIN_MS_MAX) / 1e3
-        await self._jobs.drain(request.ticket, request.session, inner_deadline(context, drain_s))
+        next_op = whole("next_op_seq", request.next_op_seq, 0, OP_SEQ_MAX) if request.HasField("next_op_seq") else None
+        await self._jobs.drain(request.ticket, request.session, inner_deadline(context, drain_s), next_op)
         self._attach.release(self._jobs.leave(request.ticket, request.session))
         return trainer_pb2.LeaveJobResponse()
 
@@ -131,8 +142,8 @@ class TrainerService(trainer_pb2_grpc.TrainerServiceServicer):
     async def TurnState(self, request: trainer_pb2.TurnStateRequest, context: Any) -> trainer_pb2.TurnStateResponse:
         """See trainer.proto."""
         wait_s = whole("wait_ms", request.wait_ms, 0, TURN_MS_MAX) / 1e3
-        job = self._jobs.at(request.ticket, request.session)[1]
-        return await self._jobs.fellows.states.turn(job, request, inner_deadline(context, wait_s))
+        _, job, rank = self._jobs.at(request.ticket, request.session)
+        return await self._jobs.fellows.states.turn(job, rank, request, inner_deadline(context, wait_s))
 
     async def FetchState(
         self, request: trainer_pb2.FetchStateRequest, context: Any

@@ -118,7 +118,7 @@ class Player:
             rank=0,
             next_op_seq=0,
             bucket_bytes_max=settings.bucket_bytes_max or 1 << 20,
-            leave=lambda _seconds, _agree_s: None,
+            leave=lambda _seconds, _agree_s, _op: None,
             options={"policy": "none"},
         )
 

@@ -2,7 +2,7 @@
 """Hosts of an elastic job that join, leave and die in random order while ops go on: what is judged of each result, and
 when everything happened.
 
-Each host brings a power of two, so that a sum names the hosts in it. A life of a host has a thread of its own, which
+Each rank brings a power of two, so that a sum names the ranks in it. A life of a rank has a thread of its own, which
 goes at its own pace. All that it gets is compared: hosts whose receipts name the same op and view as complete must have
 the same bits.
 """
@@ -63,12 +63,23 @@ class Event:
 
 
 class Life:
-    """One life of a host in the job: a thread that calls one op after another until it is told to leave, or dies."""
+    """One life of a rank in the job: a thread that calls one op after another until it is told to leave, or dies."""
 
     def __init__(
-        self, number: int, host: Machine, meet: Machine, job: str, most: int, seen: Seen, split: str = "go on"
+        self,
+        number: int,
+        host: Machine,
+        meet: Machine,
+        job: str,
+        most: int,
+        seen: Seen,
+        split: str = "go on",
+        place: tuple[int, int] = (0, 1),
     ) -> None:
-        self.number, self._seen, self._most, self._split = number, seen, most, split
+        """place: which of how many ranks of the host `number` it is."""
+        self.host, self._local, self._each = number, *place
+        self.number = number * self._each + self._local
+        self._seen, self._most, self._split = seen, most, split
         self.log: list[Op] = []
         self.wrong: list[str] = []
         self.rank = -1
@@ -86,7 +97,8 @@ class Life:
 
     def _run(self, host: Machine, meet: Machine, name: str) -> None:
         try:
-            rules = {"most": self._most, "split": self._split}
+            rules: dict[str, object] = {"most": self._most, "split": self._split}
+            rules |= {"local_world_size": self._each, "local_rank": self._local}
             options = {**rules, "timeout": 120, "deadline": "1s", "reconnect": False}
             with enter(host, meet, name, **options) as job:  # type: ignore[arg-type]
                 self.rank, self.entered = job.rank, time.monotonic()
@@ -100,15 +112,15 @@ class Life:
                 job.leave()
         except (DaemonError, JoinTimeout) as error:
             if not self.end.is_set():
-                self.wrong.append(f"host {self.number}: {error!r}")
+                self.wrong.append(f"rank {self.number}: {error!r}")
         except Exception as error:
-            self.wrong.append(f"host {self.number}: {error!r}")
+            self.wrong.append(f"rank {self.number}: {error!r}")
 
     def _judge(self, job: ElasticJob, receipt: Receipt, data: np.ndarray) -> None:
         sets = who_is_in(np.repeat(data, 3))
         inside = set.union(*sets)
         if receipt.status is Status.INSUFFICIENT:
-            assert inside == {self.number}, (sets, receipt)
+            assert self.number in inside and len(inside) == len(receipt.contributors) <= self._each, (sets, receipt)
             return
         assert job.rank in receipt.members, (sets, receipt)
         assert job.rank not in receipt.contributors or all(self.number in each for each in sets), (sets, receipt)
@@ -137,23 +149,29 @@ class Churn:
     def wrong(self) -> list[str]:
         """What was not as it must be: divergent digests, untrue receipts, calls that failed or did not return."""
         found = [text for life in self.past for text in life.wrong]
-        found += [f"host {life.number} stayed and had no complete op" for life in self.stayed if not life.complete]
-        return found + [f"host {life.number}: a call did not return" for life in self.past if life.thread.is_alive()]
+        found += [f"rank {life.number} stayed and had no complete op" for life in self.stayed if not life.complete]
+        return found + [f"rank {life.number}: a call did not return" for life in self.past if life.thread.is_alive()]
 
 
-def churn(hosts: Sequence[Machine], events: int, seed: int, each: Callable[[Event], None] | None = None) -> Churn:
-    """So many joins, leaves and kills. Host 0 stays. `each` is told of all of them, once they are done."""
+def churn(
+    hosts: Sequence[Machine], events: int, seed: int, each: Callable[[Event], None] | None = None, ranks: int = 1
+) -> Churn:
+    """So many joins, leaves and kills of hosts with so many ranks. Host 0 stays. `each` is told of each event."""
     draw, name, seen, found = random.Random(seed), new_job_name(), Seen(), Churn()
-    lives: dict[int, Life] = {}
+    lives: dict[int, list[Life]] = {}
 
     def begin(number: int) -> None:
-        lives[number] = Life(number, hosts[number], hosts[0], name, len(hosts), seen)
+        lives[number] = [
+            Life(number, hosts[number], hosts[0], name, len(hosts), seen, place=(local, ranks))
+            for local in range(ranks)
+        ]
 
-    def stop(number: int) -> Life:
-        life = lives.pop(number)
-        life.end.set()
-        found.past.append(life)
-        return life
+    def stop(number: int) -> list[Life]:
+        gone = lives.pop(number)
+        for life in gone:
+            life.end.set()
+        found.past.extend(gone)
+        return gone
 
     for number in (0, 1):
         begin(number)
@@ -161,16 +179,16 @@ def churn(hosts: Sequence[Machine], events: int, seed: int, each: Callable[[Even
     try:
         for _ in range(events):
             time.sleep(draw.uniform(0.05, 0.6))
-            busy = {life.number for life in found.past if life.thread.is_alive()}  # leaving
+            busy = {life.host for life in found.past if life.thread.is_alive()}  # leaving
             event = _event(hosts, lives, draw, begin, stop, found.events, busy)
             if each is not None and event is not None:
                 each(event)
         # Who flapped must stand for the longest time between two of its departures (flaps.py), at most as long as this.
         deadline = time.monotonic() + 20 + (time.monotonic() - began)
-        while time.monotonic() < deadline and not all(life.complete for life in lives.values()):
+        while time.monotonic() < deadline and not all(life.complete for here in lives.values() for life in here):
             time.sleep(0.1)
     finally:
-        found.stayed += lives.values()
+        found.stayed += [life for here in lives.values() for life in here]
         for number in list(lives):
             stop(number)
         for life in found.past:
@@ -180,10 +198,10 @@ def churn(hosts: Sequence[Machine], events: int, seed: int, each: Callable[[Even
 
 def _event(
     hosts: Sequence[Machine],
-    lives: Mapping[int, Life],
+    lives: Mapping[int, list[Life]],
     draw: random.Random,
     begin: Callable[[int], None],
-    stop: Callable[[int], Life],
+    stop: Callable[[int], list[Life]],
     log: list[Event],
     busy: set[int],
 ) -> Event | None:
@@ -198,10 +216,11 @@ def _event(
     if what == "join":
         begin(number)
         return event
-    life = stop(number)
+    gone = stop(number)
     if what == "kill":
         hosts[number].kill()
-        life.thread.join(20)
+        for life in gone:
+            life.thread.join(20)
         hosts[number].launch()
         hosts[number].wait_until_ready()
     return event

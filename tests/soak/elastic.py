@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """An elastic job whose hosts join, leave and are killed in random order: what it costs the others.
 
-    python -m tests.soak.elastic --events 1000 --hosts 4            on loopback
+    python -m tests.soak.elastic --events 1000 --hosts 4            on loopback; --ranks 2 for two on each host
     python -m tests.soak.elastic --round-trip 0.2 --loss 1          in a lab of namespaces behind a switch; root
 
 It prints, of each kind of event, how long the longest op of the hosts that stayed was until the next event, beside the
@@ -88,7 +88,7 @@ def pauses(found: Churn, usual: float) -> dict[str, list[float]]:
         until, longest = min(then, event.at + LOOK_S), 0.0
         for life, began in zip(found.past, starts, strict=True):
             ops = life.log[max(0, bisect_left(began, event.at) - 1) : bisect_left(began, until)]
-            if life.number != event.number and life.log and life.log[0].ended < event.at < life.log[-1].began:
+            if life.host != event.number and life.log and life.log[0].ended < event.at < life.log[-1].began:
                 longest = max([longest, *(min(op.ended, then) - op.began for op in ops if op.ended > event.at)])
         ret[event.what].append(max(0.0, longest - usual))
     return ret
@@ -98,11 +98,11 @@ def gone_after(found: Churn) -> list[float]:
     """Of each kill the seconds until somebody's first op without the killed host ended."""
     ret = []
     for event in found.events:
-        dead = [life for life in found.past if life.number == event.number and life.entered and life.entered < event.at]
+        dead = [life for life in found.past if life.host == event.number and life.entered and life.entered < event.at]
         if event.what != "kill" or not dead:
             continue
         rank = max(dead, key=lambda life: life.entered).rank
-        ends = [_first_without(life, event.at, rank) for life in found.past if life.number != event.number]
+        ends = [_first_without(life, event.at, rank) for life in found.past if life.host != event.number]
         ret += [min(ends) - event.at] if min(ends, default=float("inf")) < float("inf") else []
     return ret
 
@@ -156,6 +156,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--events", type=int, default=1000)
     parser.add_argument("--hosts", type=int, default=4)
+    parser.add_argument("--ranks", type=int, default=1, help="on each host")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
     parser.add_argument("--round-trip", type=float, default=0.0, metavar="MS", help="between hosts, in a lab")
     parser.add_argument("--loss", type=float, default=0.0, metavar="PERCENT", help="of frames, in a lab")
@@ -164,13 +165,17 @@ def main() -> int:
     if far is not None and (reason := unavailable()) is not None:
         parser.error(reason)
     out = Console(width=120)
-    out.print(f"--events {asked.events} --hosts {asked.hosts} --seed {asked.seed}", highlight=False)
+    out.print(
+        f"--events {asked.events} --hosts {asked.hosts} --ranks {asked.ranks} --seed {asked.seed}", highlight=False
+    )
     samples: list[Sample] = []
     began = time.monotonic()
     with machines(asked.hosts, far) as hosts:
-        found = churn(
-            hosts, asked.events, asked.seed, lambda _: samples.append(sample(hosts[0].pid, time.monotonic() - began))
-        )
+
+        def look(_: object) -> None:
+            samples.append(sample(hosts[0].pid, time.monotonic() - began))
+
+        found = churn(hosts, asked.events, asked.seed, look, asked.ranks)
     return 0 if report(found, samples, out) else 1
 
 

@@ -141,9 +141,7 @@ class RegisterRequest(google.protobuf.message.Message):
     bucket_bytes_max: builtins.int
     """Largest bucket that this host's trainers asked for, in bytes; the job takes the largest of all."""
     left_generation: builtins.int
-    """The last life of this job that the calling host left in good order, or 0. The rank waits for that life to end, and
-    does not come back into it.
-    """
+    """The last life of this job that the calling host left in good order, or 0: the rank waits for that one to end."""
     uid: builtins.int
     """The user of the caller's trainers, on the caller's word. Among daemons with certificates a job without a secret
     belongs to the user who came first, on all hosts.
@@ -153,7 +151,7 @@ class RegisterRequest(google.protobuf.message.Message):
     goes on with the highest of these numbers.
     """
     least: builtins.int
-    """As in JoinJobRequest. `host.ranks` holds 0 then, whatever seat the host is given."""
+    """As in JoinJobRequest. `host.ranks` are then the places of the host's ranks, from 0, whatever seat it is given."""
     split_waits: builtins.bool
     only_known: builtins.bool
     """With `least`: the caller wants a seat of a job that is known here, and is refused with NOT_FOUND if none is."""
@@ -227,7 +225,7 @@ class RegisterResponse(google.protobuf.message.Message):
     """Into how many portions the ranks split a large op: 1, or as many as lanes. 0 stands for 1."""
     least: builtins.int
     """As in RegisterRequest. Above 0: `hosts` has a host for each seat; one with incarnation 0 is a free seat, which has
-    nothing but its index, its rank and the job's packet_bytes.
+    nothing but its index, its ranks and the job's packet_bytes.
     """
     split_waits: builtins.bool
     @property
@@ -570,6 +568,7 @@ class ReadStateRequest(google.protobuf.message.Message):
     PARTS_FIELD_NUMBER: builtins.int
     KIND_FIELD_NUMBER: builtins.int
     OP_SEQ_FIELD_NUMBER: builtins.int
+    LOCAL_FIELD_NUMBER: builtins.int
     job: builtins.str
     generation: builtins.int
     root: builtins.bytes
@@ -577,6 +576,8 @@ class ReadStateRequest(google.protobuf.message.Message):
     kind: ultima.v1.types_pb2.StateKind.ValueType
     """`root` is read for STATE_KIND_ROOT and STATE_KIND_PAIR, `op_seq` for STATE_KIND_RESULTS and STATE_KIND_PAIR."""
     op_seq: builtins.int
+    local: builtins.int
+    """as in StateWord"""
     @property
     def parts(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """Numbers of parts, at most 256. None: the list."""
@@ -590,8 +591,9 @@ class ReadStateRequest(google.protobuf.message.Message):
         parts: collections.abc.Iterable[builtins.int] | None = ...,
         kind: ultima.v1.types_pb2.StateKind.ValueType = ...,
         op_seq: builtins.int = ...,
+        local: builtins.int = ...,
     ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["generation", b"generation", "job", b"job", "kind", b"kind", "op_seq", b"op_seq", "parts", b"parts", "root", b"root"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["generation", b"generation", "job", b"job", "kind", b"kind", "local", b"local", "op_seq", b"op_seq", "parts", b"parts", "root", b"root"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___ReadStateRequest: typing_extensions.TypeAlias = ReadStateRequest

@@ -27,7 +27,7 @@ from ultima.v1 import rounds_pb2 as ultima_dot_v1_dot_rounds__pb2
 from ultima.v1 import types_pb2 as ultima_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17ultima/v1/trainer.proto\x12\tultima.v1\x1a\x16ultima/v1/rounds.proto\x1a\x15ultima/v1/types.proto\"\xc5\x02\n\x0eJoinJobRequest\x12\x0e\n\x06ticket\x18\x01 \x01(\t\x12\x0b\n\x03job\x18\x02 \x01(\t\x12\x0c\n\x04rank\x18\x03 \x01(\x05\x12\x12\n\nworld_size\x18\x04 \x01(\x05\x12\x12\n\nrendezvous\x18\x05 \x01(\t\x12\x16\n\x0erank_addresses\x18\x06 \x03(\t\x12\x18\n\x10\x62ucket_bytes_max\x18\x07 \x01(\x03\x12\x18\n\x10rate_bytes_per_s\x18\x08 \x01(\x03\x12&\n\x07options\x18\t \x01(\x0b\x32\x15.ultima.v1.JobOptions\x12\x0e\n\x06secret\x18\n \x01(\x0c\x12\x18\n\x0bnext_op_seq\x18\x0b \x01(\x03H\x00\x88\x01\x01\x12\r\n\x05least\x18\x0c \x01(\x05\x12\x13\n\x0bsplit_waits\x18\r \x01(\x08\x12\x0e\n\x06\x66ollow\x18\x0e \x01(\x08\x42\x0e\n\x0c_next_op_seq\"\xfb\x01\n\x0fJoinJobResponse\x12\x1e\n\x05hosts\x18\x01 \x03(\x0b\x32\x0f.ultima.v1.Host\x12\x12\n\nhost_index\x18\x02 \x01(\x05\x12\x13\n\x0bnext_op_seq\x18\x03 \x01(\x03\x12\x0f\n\x07session\x18\x04 \x01(\x05\x12\x18\n\x10\x62ucket_bytes_max\x18\x05 \x01(\x03\x12&\n\x07options\x18\x06 \x01(\x0b\x32\x15.ultima.v1.JobOptions\x12\r\n\x05lanes\x18\x07 \x01(\x05\x12\x10\n\x08portions\x18\x08 \x01(\x05\x12\x0c\n\x04rank\x18\t \x01(\x05\x12\x1d\n\x04view\x18\n \x01(\x0b\x32\x0f.ultima.v1.View\"A\n\x04View\x12\x0e\n\x06number\x18\x01 \x01(\x03\x12\r\n\x05start\x18\x02 \x01(\x03\x12\r\n\x05ranks\x18\x03 \x03(\x05\x12\x0b\n\x03why\x18\x04 \x01(\t\"D\n\x0fLeaveJobRequest\x12\x0f\n\x07session\x18\x01 \x01(\x05\x12\x0e\n\x06ticket\x18\x02 \x01(\t\x12\x10\n\x08\x64rain_ms\x18\x03 \x01(\x05\"\x12\n\x10LeaveJobResponse\"\xd1\x01\n\x10TurnStateRequest\x12\x0f\n\x07session\x18\x01 \x01(\x05\x12\x0e\n\x06ticket\x18\x02 \x01(\t\x12\"\n\x04word\x18\x03 \x01(\x0b\x32\x14.ultima.v1.StateWord\x12\r\n\x05table\x18\x04 \x01(\x03\x12\x0c\n\x04wish\x18\x05 \x01(\x03\x12\x0c\n\x04\x64\x61ta\x18\x06 \x01(\x0c\x12\x0f\n\x07wait_ms\x18\x07 \x01(\x05\x12\r\n\x05gives\x18\x08 \x01(\x08\x12\r\n\x05ready\x18\t \x01(\x08\x12\x0c\n\x04sent\x18\n \x01(\x03\x12\x10\n\x08received\x18\x0b \x01(\x03\"\xcc\x01\n\x11TurnStateResponse\x12\r\n\x05table\x18\x01 \x01(\x03\x12!\n\x04rows\x18\x02 \x03(\x0b\x32\x13.ultima.v1.StateRow\x12\x13\n\x0bnext_op_seq\x18\x03 \x01(\x03\x12\x0c\n\x04wish\x18\x04 \x01(\x03\x12\x0c\n\x04part\x18\x05 \x01(\x05\x12\"\n\x04kind\x18\x06 \x01(\x0e\x32\x14.ultima.v1.StateKind\x12\x0e\n\x06op_seq\x18\x07 \x01(\x03\x12\x11\n\tfollowers\x18\x08 \x01(\x05\x12\r\n\x05place\x18\t \x01(\t\"Y\n\x08StateRow\x12\x0c\n\x04rank\x18\x01 \x01(\x05\x12\x0c\n\x04life\x18\x02 \x01(\x06\x12\"\n\x04word\x18\x03 \x01(\x0b\x32\x14.ultima.v1.StateWord\x12\r\n\x05place\x18\x04 \x01(\t\"\x93\x01\n\x11\x46\x65tchStateRequest\x12\x0f\n\x07session\x18\x01 \x01(\x05\x12\x0e\n\x06ticket\x18\x02 \x01(\t\x12\x0c\n\x04rank\x18\x03 \x01(\x05\x12\x0c\n\x04root\x18\x04 \x01(\x0c\x12\r\n\x05parts\x18\x05 \x03(\x05\x12\"\n\x04kind\x18\x06 \x01(\x0e\x32\x14.ultima.v1.StateKind\x12\x0e\n\x06op_seq\x18\x07 \x01(\x03\"0\n\x12\x46\x65tchStateResponse\x12\x0c\n\x04part\x18\x01 \x01(\x05\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"Z\n\x10TellRoundRequest\x12\x0f\n\x07session\x18\x01 \x01(\x05\x12\x0e\n\x06ticket\x18\x02 \x01(\t\x12%\n\x05round\x18\x03 \x01(\x0b\x32\x16.ultima.v1.RoundRecord\"\x13\n\x11TellRoundResponse2\xf4\x02\n\x0eTrainerService\x12@\n\x07JoinJob\x12\x19.ultima.v1.JoinJobRequest\x1a\x1a.ultima.v1.JoinJobResponse\x12\x43\n\x08LeaveJob\x12\x1a.ultima.v1.LeaveJobRequest\x1a\x1b.ultima.v1.LeaveJobResponse\x12\x46\n\tTurnState\x12\x1b.ultima.v1.TurnStateRequest\x1a\x1c.ultima.v1.TurnStateResponse\x12K\n\nFetchState\x12\x1c.ultima.v1.FetchStateRequest\x1a\x1d.ultima.v1.FetchStateResponse0\x01\x12\x46\n\tTellRound\x12\x1b.ultima.v1.TellRoundRequest\x1a\x1c.ultima.v1.TellRoundResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17ultima/v1/trainer.proto\x12\tultima.v1\x1a\x16ultima/v1/rounds.proto\x1a\x15ultima/v1/types.proto\"\xdf\x02\n\x0eJoinJobRequest\x12\x0e\n\x06ticket\x18\x01 \x01(\t\x12\x0b\n\x03job\x18\x02 \x01(\t\x12\x0c\n\x04rank\x18\x03 \x01(\x05\x12\x12\n\nworld_size\x18\x04 \x01(\x05\x12\x12\n\nrendezvous\x18\x05 \x01(\t\x12\x16\n\x0erank_addresses\x18\x06 \x03(\t\x12\x18\n\x10\x62ucket_bytes_max\x18\x07 \x01(\x03\x12\x18\n\x10rate_bytes_per_s\x18\x08 \x01(\x03\x12&\n\x07options\x18\t \x01(\x0b\x32\x15.ultima.v1.JobOptions\x12\x0e\n\x06secret\x18\n \x01(\x0c\x12\x18\n\x0bnext_op_seq\x18\x0b \x01(\x03H\x00\x88\x01\x01\x12\r\n\x05least\x18\x0c \x01(\x05\x12\x13\n\x0bsplit_waits\x18\r \x01(\x08\x12\x0e\n\x06\x66ollow\x18\x0e \x01(\x08\x12\x18\n\x10local_world_size\x18\x0f \x01(\x05\x42\x0e\n\x0c_next_op_seq\"\xfb\x01\n\x0fJoinJobResponse\x12\x1e\n\x05hosts\x18\x01 \x03(\x0b\x32\x0f.ultima.v1.Host\x12\x12\n\nhost_index\x18\x02 \x01(\x05\x12\x13\n\x0bnext_op_seq\x18\x03 \x01(\x03\x12\x0f\n\x07session\x18\x04 \x01(\x05\x12\x18\n\x10\x62ucket_bytes_max\x18\x05 \x01(\x03\x12&\n\x07options\x18\x06 \x01(\x0b\x32\x15.ultima.v1.JobOptions\x12\r\n\x05lanes\x18\x07 \x01(\x05\x12\x10\n\x08portions\x18\x08 \x01(\x05\x12\x0c\n\x04rank\x18\t \x01(\x05\x12\x1d\n\x04view\x18\n \x01(\x0b\x32\x0f.ultima.v1.View\"A\n\x04View\x12\x0e\n\x06number\x18\x01 \x01(\x03\x12\r\n\x05start\x18\x02 \x01(\x03\x12\r\n\x05ranks\x18\x03 \x03(\x05\x12\x0b\n\x03why\x18\x04 \x01(\t\"n\n\x0fLeaveJobRequest\x12\x0f\n\x07session\x18\x01 \x01(\x05\x12\x0e\n\x06ticket\x18\x02 \x01(\t\x12\x10\n\x08\x64rain_ms\x18\x03 \x01(\x05\x12\x18\n\x0bnext_op_seq\x18\x04 \x01(\x03H\x00\x88\x01\x01\x42\x0e\n\x0c_next_op_seq\"\x12\n\x10LeaveJobResponse\"\xd1\x01\n\x10TurnStateRequest\x12\x0f\n\x07session\x18\x01 \x01(\x05\x12\x0e\n\x06ticket\x18\x02 \x01(\t\x12\"\n\x04word\x18\x03 \x01(\x0b\x32\x14.ultima.v1.StateWord\x12\r\n\x05table\x18\x04 \x01(\x03\x12\x0c\n\x04wish\x18\x05 \x01(\x03\x12\x0c\n\x04\x64\x61ta\x18\x06 \x01(\x0c\x12\x0f\n\x07wait_ms\x18\x07 \x01(\x05\x12\r\n\x05gives\x18\x08 \x01(\x08\x12\r\n\x05ready\x18\t \x01(\x08\x12\x0c\n\x04sent\x18\n \x01(\x03\x12\x10\n\x08received\x18\x0b \x01(\x03\"\xcc\x01\n\x11TurnStateResponse\x12\r\n\x05table\x18\x01 \x01(\x03\x12!\n\x04rows\x18\x02 \x03(\x0b\x32\x13.ultima.v1.StateRow\x12\x13\n\x0bnext_op_seq\x18\x03 \x01(\x03\x12\x0c\n\x04wish\x18\x04 \x01(\x03\x12\x0c\n\x04part\x18\x05 \x01(\x05\x12\"\n\x04kind\x18\x06 \x01(\x0e\x32\x14.ultima.v1.StateKind\x12\x0e\n\x06op_seq\x18\x07 \x01(\x03\x12\x11\n\tfollowers\x18\x08 \x01(\x05\x12\r\n\x05place\x18\t \x01(\t\"Y\n\x08StateRow\x12\x0c\n\x04rank\x18\x01 \x01(\x05\x12\x0c\n\x04life\x18\x02 \x01(\x06\x12\"\n\x04word\x18\x03 \x01(\x0b\x32\x14.ultima.v1.StateWord\x12\r\n\x05place\x18\x04 \x01(\t\"\x93\x01\n\x11\x46\x65tchStateRequest\x12\x0f\n\x07session\x18\x01 \x01(\x05\x12\x0e\n\x06ticket\x18\x02 \x01(\t\x12\x0c\n\x04rank\x18\x03 \x01(\x05\x12\x0c\n\x04root\x18\x04 \x01(\x0c\x12\r\n\x05parts\x18\x05 \x03(\x05\x12\"\n\x04kind\x18\x06 \x01(\x0e\x32\x14.ultima.v1.StateKind\x12\x0e\n\x06op_seq\x18\x07 \x01(\x03\"0\n\x12\x46\x65tchStateResponse\x12\x0c\n\x04part\x18\x01 \x01(\x05\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"Z\n\x10TellRoundRequest\x12\x0f\n\x07session\x18\x01 \x01(\x05\x12\x0e\n\x06ticket\x18\x02 \x01(\t\x12%\n\x05round\x18\x03 \x01(\x0b\x32\x16.ultima.v1.RoundRecord\"\x13\n\x11TellRoundResponse2\xf4\x02\n\x0eTrainerService\x12@\n\x07JoinJob\x12\x19.ultima.v1.JoinJobRequest\x1a\x1a.ultima.v1.JoinJobResponse\x12\x43\n\x08LeaveJob\x12\x1a.ultima.v1.LeaveJobRequest\x1a\x1b.ultima.v1.LeaveJobResponse\x12\x46\n\tTurnState\x12\x1b.ultima.v1.TurnStateRequest\x1a\x1c.ultima.v1.TurnStateResponse\x12K\n\nFetchState\x12\x1c.ultima.v1.FetchStateRequest\x1a\x1d.ultima.v1.FetchStateResponse0\x01\x12\x46\n\tTellRound\x12\x1b.ultima.v1.TellRoundRequest\x1a\x1c.ultima.v1.TellRoundResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,29 +35,29 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'ultima.v1.trainer_pb2', _gl
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_JOINJOBREQUEST']._serialized_start=86
-  _globals['_JOINJOBREQUEST']._serialized_end=411
-  _globals['_JOINJOBRESPONSE']._serialized_start=414
-  _globals['_JOINJOBRESPONSE']._serialized_end=665
-  _globals['_VIEW']._serialized_start=667
-  _globals['_VIEW']._serialized_end=732
-  _globals['_LEAVEJOBREQUEST']._serialized_start=734
-  _globals['_LEAVEJOBREQUEST']._serialized_end=802
-  _globals['_LEAVEJOBRESPONSE']._serialized_start=804
-  _globals['_LEAVEJOBRESPONSE']._serialized_end=822
-  _globals['_TURNSTATEREQUEST']._serialized_start=825
-  _globals['_TURNSTATEREQUEST']._serialized_end=1034
-  _globals['_TURNSTATERESPONSE']._serialized_start=1037
-  _globals['_TURNSTATERESPONSE']._serialized_end=1241
-  _globals['_STATEROW']._serialized_start=1243
-  _globals['_STATEROW']._serialized_end=1332
-  _globals['_FETCHSTATEREQUEST']._serialized_start=1335
-  _globals['_FETCHSTATEREQUEST']._serialized_end=1482
-  _globals['_FETCHSTATERESPONSE']._serialized_start=1484
-  _globals['_FETCHSTATERESPONSE']._serialized_end=1532
-  _globals['_TELLROUNDREQUEST']._serialized_start=1534
-  _globals['_TELLROUNDREQUEST']._serialized_end=1624
-  _globals['_TELLROUNDRESPONSE']._serialized_start=1626
-  _globals['_TELLROUNDRESPONSE']._serialized_end=1645
-  _globals['_TRAINERSERVICE']._serialized_start=1648
-  _globals['_TRAINERSERVICE']._serialized_end=2020
+  _globals['_JOINJOBREQUEST']._serialized_end=437
+  _globals['_JOINJOBRESPONSE']._serialized_start=440
+  _globals['_JOINJOBRESPONSE']._serialized_end=691
+  _globals['_VIEW']._serialized_start=693
+  _globals['_VIEW']._serialized_end=758
+  _globals['_LEAVEJOBREQUEST']._serialized_start=760
+  _globals['_LEAVEJOBREQUEST']._serialized_end=870
+  _globals['_LEAVEJOBRESPONSE']._serialized_start=872
+  _globals['_LEAVEJOBRESPONSE']._serialized_end=890
+  _globals['_TURNSTATEREQUEST']._serialized_start=893
+  _globals['_TURNSTATEREQUEST']._serialized_end=1102
+  _globals['_TURNSTATERESPONSE']._serialized_start=1105
+  _globals['_TURNSTATERESPONSE']._serialized_end=1309
+  _globals['_STATEROW']._serialized_start=1311
+  _globals['_STATEROW']._serialized_end=1400
+  _globals['_FETCHSTATEREQUEST']._serialized_start=1403
+  _globals['_FETCHSTATEREQUEST']._serialized_end=1550
+  _globals['_FETCHSTATERESPONSE']._serialized_start=1552
+  _globals['_FETCHSTATERESPONSE']._serialized_end=1600
+  _globals['_TELLROUNDREQUEST']._serialized_start=1602
+  _globals['_TELLROUNDREQUEST']._serialized_end=1692
+  _globals['_TELLROUNDRESPONSE']._serialized_start=1694
+  _globals['_TELLROUNDRESPONSE']._serialized_end=1713
+  _globals['_TRAINERSERVICE']._serialized_start=1716
+  _globals['_TRAINERSERVICE']._serialized_end=2088
 # @@protoc_insertion_point(module_scope)

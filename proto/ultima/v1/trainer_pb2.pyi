@@ -42,6 +42,7 @@ class JoinJobRequest(google.protobuf.message.Message):
     LEAST_FIELD_NUMBER: builtins.int
     SPLIT_WAITS_FIELD_NUMBER: builtins.int
     FOLLOW_FIELD_NUMBER: builtins.int
+    LOCAL_WORLD_SIZE_FIELD_NUMBER: builtins.int
     ticket: builtins.str
     """A ticket from the attach socket; good for one call."""
     job: builtins.str
@@ -69,8 +70,9 @@ class JoinJobRequest(google.protobuf.message.Message):
     the other ranks still wait for it there.
     """
     least: builtins.int
-    """Above 0: hosts come and go while the job runs. world_size is the most ranks that it can have, up to 64, one on each
-    host, and `rank` is 0: the answer says it. With fewer ranks than this an op ends INSUFFICIENT at its deadline.
+    """Above 0: hosts come and go while the job runs. world_size is that of 64 hosts at most, with `local_world_size` ranks
+    on each. `rank` is below that: its place among the ranks of this host. The answer says the rank. With fewer hosts
+    than this an op ends INSUFFICIENT at its deadline.
     """
     split_waits: builtins.bool
     """With `least`: whether the smaller side of a cut network waits, with ops that end INSUFFICIENT, until it meets the
@@ -79,6 +81,10 @@ class JoinJobRequest(google.protobuf.message.Message):
     follow: builtins.bool
     """With `least`: in a job that is under way the rank comes in when it says that it is `ready` (TurnStateRequest). Until
     then it is in no op, and nobody waits for it.
+    """
+    local_world_size: builtins.int
+    """With `least`: ranks on each host, up to 16, the same on all hosts; 0 stands for 1. They come and go together: the
+    host is in the job when all have joined, and leaves it with the first that dies.
     """
     @property
     def rank_addresses(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
@@ -107,10 +113,11 @@ class JoinJobRequest(google.protobuf.message.Message):
         least: builtins.int = ...,
         split_waits: builtins.bool = ...,
         follow: builtins.bool = ...,
+        local_world_size: builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_next_op_seq", b"_next_op_seq", "next_op_seq", b"next_op_seq", "options", b"options"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_next_op_seq", b"_next_op_seq", "bucket_bytes_max", b"bucket_bytes_max", "follow", b"follow", "job", b"job", "least", b"least", "next_op_seq", b"next_op_seq", "options", b"options", "rank", b"rank", "rank_addresses", b"rank_addresses", "rate_bytes_per_s", b"rate_bytes_per_s", "rendezvous", b"rendezvous", "secret", b"secret", "split_waits", b"split_waits", "ticket", b"ticket", "world_size", b"world_size"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_next_op_seq", b"_next_op_seq", "bucket_bytes_max", b"bucket_bytes_max", "follow", b"follow", "job", b"job", "least", b"least", "local_world_size", b"local_world_size", "next_op_seq", b"next_op_seq", "options", b"options", "rank", b"rank", "rank_addresses", b"rank_addresses", "rate_bytes_per_s", b"rate_bytes_per_s", "rendezvous", b"rendezvous", "secret", b"secret", "split_waits", b"split_waits", "ticket", b"ticket", "world_size", b"world_size"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__next_op_seq: typing_extensions.TypeAlias = typing.Literal["next_op_seq"]
     _WhichOneofArgType__next_op_seq: typing_extensions.TypeAlias = typing.Literal["_next_op_seq", b"_next_op_seq"]
@@ -219,6 +226,7 @@ class LeaveJobRequest(google.protobuf.message.Message):
     SESSION_FIELD_NUMBER: builtins.int
     TICKET_FIELD_NUMBER: builtins.int
     DRAIN_MS_FIELD_NUMBER: builtins.int
+    NEXT_OP_SEQ_FIELD_NUMBER: builtins.int
     session: builtins.int
     """The session number that JoinJob returned, and the ticket that it was joined with."""
     ticket: builtins.str
@@ -226,15 +234,23 @@ class LeaveJobRequest(google.protobuf.message.Message):
     """Where hosts come and go: for so long at most the other hosts are given to agree that this rank is in no further op;
     0 for no time.
     """
+    next_op_seq: builtins.int
+    """The first op that the rank does not call. Its host has nothing for that one any more, whatever its other ranks call."""
     def __init__(
         self,
         *,
         session: builtins.int = ...,
         ticket: builtins.str = ...,
         drain_ms: builtins.int = ...,
+        next_op_seq: builtins.int | None = ...,
     ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["drain_ms", b"drain_ms", "session", b"session", "ticket", b"ticket"]
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_next_op_seq", b"_next_op_seq", "next_op_seq", b"next_op_seq"]
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_next_op_seq", b"_next_op_seq", "drain_ms", b"drain_ms", "next_op_seq", b"next_op_seq", "session", b"session", "ticket", b"ticket"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__next_op_seq: typing_extensions.TypeAlias = typing.Literal["next_op_seq"]
+    _WhichOneofArgType__next_op_seq: typing_extensions.TypeAlias = typing.Literal["_next_op_seq", b"_next_op_seq"]
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__next_op_seq) -> _WhichOneofReturnType__next_op_seq | None: ...
 
 Global___LeaveJobRequest: typing_extensions.TypeAlias = LeaveJobRequest
 

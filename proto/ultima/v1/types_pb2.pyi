@@ -713,6 +713,7 @@ class StateWord(google.protobuf.message.Message):
     REVISION_FIELD_NUMBER: builtins.int
     HERE_FIELD_NUMBER: builtins.int
     FOLLOWS_FIELD_NUMBER: builtins.int
+    LOCAL_FIELD_NUMBER: builtins.int
     op_seq: builtins.int
     """The op that it calls next."""
     asks: builtins.bool
@@ -731,6 +732,8 @@ class StateWord(google.protobuf.message.Message):
     """Above 0: it is in no op yet, and takes the state of this rank less one, and then the results of its ops from
     `op_seq` on. The other fields say nothing then.
     """
+    local: builtins.int
+    """Place of the rank among those of its host, from 0."""
     def __init__(
         self,
         *,
@@ -742,8 +745,9 @@ class StateWord(google.protobuf.message.Message):
         revision: builtins.int = ...,
         here: builtins.bool = ...,
         follows: builtins.int = ...,
+        local: builtins.int = ...,
     ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["asks", b"asks", "follows", b"follows", "here", b"here", "op_seq", b"op_seq", "revision", b"revision", "root", b"root", "size", b"size", "takes", b"takes"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["asks", b"asks", "follows", b"follows", "here", b"here", "local", b"local", "op_seq", b"op_seq", "revision", b"revision", "root", b"root", "size", b"size", "takes", b"takes"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___StateWord: typing_extensions.TypeAlias = StateWord

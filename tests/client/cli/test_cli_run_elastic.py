@@ -28,6 +28,12 @@ def test_environment__says_where_hosts_meet_and_no_rank() -> None:
     assert told == ["elastic", "2", "8", "10.0.0.1:29520", "elastic-10.0.0.1:29520", "0", "1"]
     assert not {"WORLD_SIZE", "GROUP_RANK", "MASTER_PORT", *stale} & set(found)
     assert found["TORCHELASTIC_RESTART_COUNT"] == "1"
+    several = Plan(["x"], per_node=4, least=2, most=8, meet="10.0.0.1:29520")
+    found = rank_environment(several, 3, "/s", {})
+    assert [found[f"{name}LOCAL_{what}"] for name in ("", "ULTIMA_") for what in ("RANK", "WORLD_SIZE")] == [
+        "3",
+        "4",
+    ] * 2
     assert rank_environment(plan, 0, "/s", {"ULTIMA_JOB": "mine"})["ULTIMA_JOB"] == "mine"
 
 
@@ -43,7 +49,14 @@ def test_environment__says_where_hosts_meet_and_no_rank() -> None:
         (["--elastic", "2:8", "--meet", "h:99999"], "--meet is 'h:99999'; allowed: a port from"),
         (["--elastic", "2:8", "--meet", "h,g:0"], "--meet is 'g:0'; allowed: a port from"),
         (["--elastic", "2:8", "--meet", ",".join("h" * 9)], "allowed: up to 8 daemons"),
-        (["--elastic", "2:8", "--meet", "h", "--nproc-per-node", "2"], "--nproc-per-node is 2; allowed: 1 with"),
+        (
+            ["--elastic", "2:8", "--meet", "h", "--nproc-per-node", "2", "--restart", "one"],
+            "--restart is 'one'; allowed",
+        ),
+        (
+            ["--elastic", "2:8", "--meet", "h", "--nnodes", "2", "--master", "m"],
+            "--nnodes is 2; allowed: 1 with --elastic",
+        ),
         (["--elastic", "2:8", "--meet", "h", "--master", "m"], "--master is 'm'; allowed: none with --elastic"),
     ],
 )

@@ -36,11 +36,12 @@ def authority() -> Authority:
     return Authority()
 
 
-async def enter(house: House, daemon: Daemon, *meets: Daemon) -> Trainer:
-    """A rank on a host; it returns when the host is in."""
-    trainer = await house.trainer(daemon)
-    await trainer.join(0, SEATS, rendezvous=",".join(map(rendezvous, meets)), least=2)
-    return trainer
+async def enter(house: House, daemon: Daemon, *meets: Daemon, each: int = 1) -> Trainer:
+    """The ranks of a host, of which one is returned; it returns when the host is in."""
+    trainers = [await house.trainer(daemon) for _ in range(each)]
+    said = {"rendezvous": ",".join(map(rendezvous, meets)), "least": 2, "local_world_size": each}
+    await asyncio.gather(*(trainer.join(local, SEATS * each, **said) for local, trainer in enumerate(trainers)))
+    return trainers[0]
 
 
 def job(daemon: Daemon) -> Job:
@@ -48,11 +49,11 @@ def job(daemon: Daemon) -> Job:
     return found
 
 
-async def begun(house: House, monkeypatch: pytest.MonkeyPatch, daemons: list[Daemon]) -> list[Daemon]:
+async def begun(house: House, monkeypatch: pytest.MonkeyPatch, daemons: list[Daemon], each: int = 1) -> list[Daemon]:
     """A job of two hosts, which both of the daemons know at which it meets; the four hosts."""
     monkeypatch.setattr(seating, "SETTLE_SECONDS", 0.1)
     first, second, *hosts = daemons
-    await asyncio.gather(*(enter(house, host, first, second) for host in hosts[:2]))
+    await asyncio.gather(*(enter(house, host, first, second, each=each) for host in hosts[:2]))
     await eventually(lambda: second._coordinator.record("job") is not None, "the second is told of the job")
     return hosts
 
@@ -70,7 +71,8 @@ async def whole(hosts: list[Daemon]) -> None:
 
     def all_in() -> bool:
         views = [host.jobs.fellows.council.view(job(host)) for host in hosts]
-        return all(view is not None and view.ranks == (0, 1, 2, 3) for view in views)
+        each = len(job(hosts[0]).own.ranks)  # type: ignore[union-attr]
+        return all(view is not None and view.ranks == tuple(range(SEATS * each)) for view in views)
 
     await eventually(all_in, "one view with all")
 
@@ -108,13 +110,14 @@ async def test_a_daemon_that_did_not_give_a_seat__is_told_who_has_it(
 
 
 @pytest.mark.check
-@pytest.mark.parametrize("certificates", [False, True])
+@pytest.mark.parametrize(("certificates", "each"), [(False, 1), (True, 1), (False, 3)])
 async def test_two_newcomers_with_one_seat__one_of_them_gives_way(
-    house: House, monkeypatch: pytest.MonkeyPatch, authority: Authority, certificates: bool
+    house: House, monkeypatch: pytest.MonkeyPatch, authority: Authority, certificates: bool, each: int
 ) -> None:
-    """Each of the two is connected to one of the hosts that are in, before it calls the other one."""
+    """Each of the two is connected to one of the hosts that are in, before it calls the other one. All ranks of the one
+    that gives way go to its next seat."""
     made = [await (secure(house, authority, f"n{i}") if certificates else house.daemon()) for i in range(6)]
-    hosts = await begun(house, monkeypatch, made)
+    hosts = await begun(house, monkeypatch, made, each)
 
     crossed = asyncio.Event()
 
@@ -137,9 +140,11 @@ async def test_two_newcomers_with_one_seat__one_of_them_gives_way(
 
     hold(hosts[0], hosts[3])
     hold(hosts[1], hosts[2])
-    await asyncio.gather(enter(house, hosts[2], made[0]), enter(house, hosts[3], made[1]))
+    await asyncio.gather(enter(house, hosts[2], made[0], each=each), enter(house, hosts[3], made[1], each=each))
     assert crossed.is_set()
     assert sorted(seats(hosts[2:])) == [2, 3]
+    for seat, host in zip(seats(hosts[2:]), hosts[2:], strict=True):
+        assert sorted(job(host).sessions) == [*range(seat * each, seat * each + each)] and not job(host).joining
     (loser,) = [host for host in hosts[2:] if job(host).taken]
     (winner,) = [host for host in hosts[2:] if host is not loser]
     assert job(loser).taken == {2} and seats([winner, loser]) == [2, 3]

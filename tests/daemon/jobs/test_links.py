@@ -262,7 +262,7 @@ async def test_left__a_question_of_a_host_that_has_left_brings_no_path_back(stay
         assert here[leaver].calls(), "another life that gets the seat is called"
     else:
         assert await here.called(newcomer, (1,), 1, False), "another life that gets the seat has a path"
-        assert not here[leaver].leaving
+        assert here[leaver].left != newcomer.incarnation
     here.close()
 
 

@@ -12,7 +12,7 @@ from ultima.daemon.jobs.job import Standing
 from ultima.daemon.jobs.link import Link
 from ultima.daemon.jobs.outside import job_view
 
-HOSTS = [Host(i, f"10.0.0.{i + 1}", 29520, (), 7 + i, (i,), 1472) for i in range(6)] + [seat(6, 1472)]
+HOSTS = [Host(i, f"10.0.0.{i + 1}", 29520, (), 7 + i, (i,), 1472) for i in range(6)] + [seat(6, (6,), 1472)]
 STATES = (State.UP, State.ABSENT, State.UP, State.UP, State.CONNECTING, State.ABSENT, State.ABSENT)
 
 
