@@ -101,7 +101,8 @@ class Silence:
         assert links is not None
 
         async def ask() -> bool | None:
-            return await alive(link.host.place, lambda: links.stands_by(link))
+            patience = max(LOOK_SECONDS, 2 * self._round_trip(link.host.place))
+            return await alive(link.host.place, lambda: links.stands_by(link), patience)
 
         def gone(why: str) -> None:
             self._absent(job, link.host.index, why)
@@ -154,16 +155,13 @@ class Silence:
         return max(HEARD_SECONDS, HEARD_TRIPS * max(measured, self._round_trip(link.host.place)))
 
 
-async def alive(place: Place, stands_by: Callable[[], Awaitable[None]]) -> bool | None:
-    """Whether the life of a daemon goes on to which there is a path; None: nobody can be asked, or answers in time."""
+async def alive(place: Place, stands_by: Callable[[], Awaitable[None]], patience: float) -> bool | None:
+    """Whether the life of a daemon goes on to which there is a path; None: nobody can be asked, or answers in time.
+    `patience`: seconds that hardly any answer takes."""
     try:
         async with asyncio.timeout(ANSWER_SECONDS):
-            _, writer = await asyncio.open_connection(place.address, place.port)
-            writer.close()
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
-    except (ConnectionRefusedError, ConnectionResetError):
-        return False
+            if not await _takes_connections(place, patience):
+                return False
     except (OSError, TimeoutError):
         return None
     try:
@@ -173,4 +171,34 @@ async def alive(place: Place, stands_by: Callable[[], Awaitable[None]]) -> bool 
         return None
     except Refused:
         return False
+    return True
+
+
+async def _takes_connections(place: Place, patience: float) -> bool:
+    """Whether somebody listens there. TCP sends the first packet of a connection again after a second (RFC 6298), so
+    where one finds no answer another one is begun, each later than the last. Raises OSError."""
+    tries: set[asyncio.Task[bool]] = set()
+    try:
+        while True:
+            tries.add(asyncio.create_task(_connects(place)))
+            done, tries = await asyncio.wait(tries, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+            if done:
+                found, *_ = await asyncio.gather(*done, return_exceptions=True)
+                if isinstance(found, BaseException):
+                    raise found
+                return found
+            patience *= 2
+    finally:
+        for each in tries:
+            each.cancel()
+
+
+async def _connects(place: Place) -> bool:
+    try:
+        _, writer = await asyncio.open_connection(place.address, place.port)
+    except (ConnectionRefusedError, ConnectionResetError):
+        return False
+    writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
     return True

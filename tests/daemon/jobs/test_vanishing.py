@@ -34,7 +34,7 @@ async def test_alive__is_what_the_daemon_says(error: Refused | None, lives: bool
             raise error
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        assert await alive(Place("127.0.0.1", listener.getsockname()[1]), answer) is lives
+        assert await alive(Place("127.0.0.1", listener.getsockname()[1]), answer, 1.0) is lives
 
 
 async def test_alive__a_port_where_nobody_listens_is_a_process_that_is_gone() -> None:
@@ -43,7 +43,33 @@ async def test_alive__a_port_where_nobody_listens_is_a_process_that_is_gone() ->
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         place = Place("127.0.0.1", listener.getsockname()[1])
-    assert await alive(place, answer) is False
+    assert await alive(place, answer, 1.0) is False
+
+
+@pytest.mark.parametrize("refused", [True, False])
+async def test_alive__a_first_packet_that_is_lost_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, refused: bool
+) -> None:
+    """TCP would send it again after a second, which is more than all that is allowed here."""
+    monkeypatch.setattr(vanishing, "ANSWER_SECONDS", 0.9)
+    plain, tried = asyncio.open_connection, list[float]()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        place = Place("127.0.0.1", listener.getsockname()[1])
+        if refused:
+            listener.close()
+
+        async def connect(*where: object) -> object:
+            tried.append(asyncio.get_running_loop().time())
+            if len(tried) < 3:
+                await asyncio.Event().wait()
+            return await plain(*where)  # type: ignore[arg-type]
+
+        async def answer() -> None:
+            return
+
+        monkeypatch.setattr(asyncio, "open_connection", connect)
+        assert await alive(place, answer, 0.02) == (not refused)
+    assert len(tried) == 3 and tried[2] - tried[1] > 1.5 * 0.02, "ever longer"
 
 
 async def test_alive__nobody_can_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,7 +84,7 @@ async def test_alive__nobody_can_be_asked(monkeypatch: pytest.MonkeyPatch) -> No
             held[-1].setblocking(False)
             held[-1].connect_ex(listener.getsockname())
         try:
-            assert await alive(Place("127.0.0.1", listener.getsockname()[1]), asyncio.Event().wait) is None  # type: ignore[arg-type]
+            assert await alive(Place("127.0.0.1", listener.getsockname()[1]), asyncio.Event().wait, 0.05) is None  # type: ignore[arg-type]
         finally:
             for each in held:
                 each.close()
@@ -242,7 +268,7 @@ async def test_a_host_that_vanished__is_asked_when_ops_lack_its_data(
     heard, path = Heard(daemons[0], monkeypatch), engine(daemons[0]).path(0, 1)
     heard.grows = False
 
-    async def does_one(place: Place, _: object) -> bool | None:
+    async def does_one(place: Place, _: object, patience: float) -> bool | None:
         return True if place.port == daemons[2].grpc_port else None
 
     monkeypatch.setattr(vanishing, "alive", does_one)
