@@ -450,8 +450,8 @@ class CodedJob(Job):
     instead="a job whose hosts come and go has only allreduce, allreduce_sparse and broadcast",
 )
 class ElasticJob(ElasticBroadcast, Views, Job, Newcomers, Following):
-    """One rank of a job whose hosts come and go. `rank` is its seat: the number stays as long as the host is in, and
-    numbers of those who left are given again. `view` says who is in; averages are over those that are."""
+    """One rank of a job whose hosts come and go. `rank` is of its host's seat: the number stays as long as the host is
+    in, and numbers of those who left are given again. `view` says who is in; averages are over those that are."""
 
     def __init__(self, connection: Connection) -> None:
         Job.__init__(self, connection)

@@ -14,7 +14,8 @@ class View:
     number: int
     """It grows with each view."""
     ranks: tuple[int, ...]
-    """Ascending. A rank is a seat of the job: it stays as long as its host is in, and is another host's afterwards."""
+    """Ascending. A rank is of a seat of the job: it stays as long as its host is in, and is another host's afterwards.
+    With K ranks on each host the seat S has the ranks S * K to S * K + K - 1."""
     rank: int
     """Of this process. It is not among `ranks` if the others went on without it."""
     since: int

@@ -76,10 +76,10 @@ class Seating:
         assert elastic is not None
         least = elastic.least
         for rank, other in list(forming.waiting.items()):
-            if other.host.incarnation == new.host.incarnation:
-                return await self._wait_beside(new, forming, other, deadline)
-            if other.host.place == new.host.place:  # what its former life registered is void
-                del forming.waiting[rank]
+            if other.host.place == new.host.place:
+                if other.host.incarnation == new.host.incarnation:
+                    return await self._wait_beside(new, forming, other, deadline)
+                del forming.waiting[rank]  # what its former life registered is void
         place = next(rank for rank in range(new.seats + 1) if rank not in forming.waiting)
         forming.waiting[place] = new = replace(new, rank=place)
         self._changes.notify()

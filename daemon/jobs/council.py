@@ -221,9 +221,9 @@ class Council:
 
     def goes(self, job: Job, next_op: int | None = None) -> None:
         """This host leaves: the others are to agree on a view without it. It has nothing for `next_op` any more."""
-        room = self._rooms.get(job)
-        if room is not None and (not room.leaving or (next_op or OP_SEQ_MAX) < room.leaves_from):
-            room.leaving, room.leaves_from = True, min(room.leaves_from, next_op or OP_SEQ_MAX)
+        room, first = self._rooms.get(job), OP_SEQ_MAX if next_op is None else next_op
+        if room is not None and (not room.leaving or first < room.leaves_from):
+            room.leaving, room.leaves_from = True, min(room.leaves_from, first)
             self._turn(room)
 
     async def leave(self, job: Job, deadline: float, next_op: int | None = None) -> None:

@@ -93,8 +93,8 @@ class Entrance:
             if job.membership is None:
                 life = job.incarnation
                 told = await self._register(job, spec, deadline)
-                if job.incarnation != life:
-                    continue  # of a seat that another rank here has given up meanwhile
+                if job.incarnation != life or not job.gathered:
+                    continue  # another rank here has given up that seat meanwhile, or is gone
                 spec = job.take_seat(spec, told)
                 self._form(job, told, spec.rank)
             await self._connected(job, deadline)

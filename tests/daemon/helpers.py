@@ -141,10 +141,11 @@ class Trainer:
             self.joined = await stub.JoinJob(request, timeout=timeout)
         return self.joined
 
-    async def leave(self) -> None:
+    async def leave(self, **fields: Any) -> None:
         """LeaveJob, and hangs up."""
         assert self.joined is not None
-        request = trainer_pb2.LeaveJobRequest(session=self.joined.session, ticket=self.answer.reply["ticket"])
+        ticket = self.answer.reply["ticket"]
+        request = trainer_pb2.LeaveJobRequest(session=self.joined.session, ticket=ticket, **fields)
         async with local_channel(self.socket_path) as channel:
             stub: Any = trainer_pb2_grpc.TrainerServiceStub(channel)
             await stub.LeaveJob(request, timeout=HOSTS_SECONDS)

@@ -109,6 +109,37 @@ async def test_a_daemon_that_did_not_give_a_seat__is_told_who_has_it(
     await whole(hosts)
 
 
+async def test_a_host_of_two_ranks_that_leaves__gets_no_path_back_by_the_one_that_stays(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first rank that leaves takes its host along. It says from which op on it has nothing. The other rank is there
+    all the same, and what its daemon tells of it brings no path back, which would hold the seat."""
+    stays, leaves = await begun(house, monkeypatch, [await house.daemon() for _ in range(4)], each=2)
+    host = job(leaves).own
+    assert host is not None
+    await eventually(lambda: len(job(leaves).sessions) == 2, "both ranks are in")
+    first = next(iter(job(leaves).sessions.values())).trainer
+    trainer = next(each for each in house.trainers if each.answer.reply["ticket"] == first.ticket)
+    link = job(stays).links[host.index]  # type: ignore[index]
+    words: list[int] = []
+    plain = stays.jobs.fellows.council.heard
+
+    def heard(job: Job, link: Link, told: peer_pb2.EpochWord) -> bool:
+        words.extend([told.next_op_seq] if told.leaving else [])
+        return plain(job, link, told)
+
+    monkeypatch.setattr(stays.jobs.fellows.council, "heard", heard)
+    for daemon, op_seq in ((leaves, 7), (stays, 6)):
+        for each in daemon.engine.engines:
+            each.jobs[0].next_op_seq = op_seq  # type: ignore[attr-defined]
+    await trainer.leave(next_op_seq=5)
+    await eventually(lambda: link.left == host.incarnation, "it has left")
+    assert not link.up() and words[0] == 5, "of op 5 it has nothing, whatever its other rank calls"
+    leaves._watchers.tell(job(leaves))
+    await asyncio.sleep(0.2)
+    assert len(job(leaves).sessions) == 1 and not link.up() and not link.calls()
+
+
 @pytest.mark.check
 @pytest.mark.parametrize(("certificates", "each"), [(False, 1), (True, 1), (False, 3)])
 async def test_two_newcomers_with_one_seat__one_of_them_gives_way(
