@@ -246,10 +246,11 @@ class Council:
     def view(self, job: Job) -> View | None:
         """Who is in a job, as its trainers are to know it."""
         epoch = self.epoch(job)
-        if epoch is None or job.elastic is None:
+        if epoch is None or job.membership is None:
             return None
         me = self._rooms[job].seat.me  # in its seat may be a former life of this host, or another host that is gone
-        ranks = sorted(r for m in epoch.members if m.slot != me.slot or m == me for r in job.elastic.ranks_of(m.slot))
+        slots = [m.slot for m in epoch.members if m.slot != me.slot or m == me]
+        ranks = sorted(rank for slot in slots for rank in job.membership.hosts[slot].ranks)
         return View(
             epoch.number, epoch.start, tuple(ranks), self._rooms[job].seat.why or (BEGAN if epoch.number == 1 else CAME)
         )
@@ -412,11 +413,10 @@ class Council:
             self._put_in_force(job, epoch)
         if job.elastic and room.waits_from is None:
             self._engine.epoch_hold(job.number, OP_SEQ_MAX, 0)
-        hosts = len(job.membership.hosts)
         if epoch.number and (before is not None or room.seat.member):
             why = room.seat.why or (BEGAN if epoch.number == 1 and job.elastic else CAME)
             text = view_changes.sentence(
-                *(job.name, epoch.number, epoch.start, why, len(slots), hosts, len(epoch.owners))
+                *(job.name, epoch.number, epoch.start, why, len(slots), len(job.membership.hosts), len(epoch.owners))
             )
             level = "info" if before is None or len(slots) >= len(before.members) else "warning"
             self.note(view_changes.KIND, text, job.name, level)

@@ -20,10 +20,8 @@ def test_elastic__what_an_event_cost_the_others() -> None:
     """Ops of 10 ms. Host 1 is killed at 5 s: host 0 waits for 300 ms, and its next op is without it."""
     ops = [Op(at / 100, at / 100 + 0.01, (0, 1), Status.COMPLETE) for at in range(500)]
     late = [Op(5.0, 5.31, (0, 1), Status.PARTIAL), Op(5.31, 5.32, (0,), Status.COMPLETE)]
-    stays: Any = SimpleNamespace(
-        number=0, rank=0, entered=0.0, log=[*ops, *late, Op(5.32, 5.33, (0,), Status.COMPLETE)]
-    )
-    dies: Any = SimpleNamespace(number=1, rank=1, entered=1.0, log=ops[100:])
+    stays: Any = SimpleNamespace(host=0, rank=0, entered=0.0, log=[*ops, *late, Op(5.32, 5.33, (0,), Status.COMPLETE)])
+    dies: Any = SimpleNamespace(host=1, rank=1, entered=1.0, log=ops[100:])
     found = Churn([Event(0.5, "join", 1), Event(4.995, "kill", 1)], [stays, dies])
     cost = pauses(found, 0.01)
     assert cost["join"] == [pytest.approx(0.0, abs=1e-9)] and cost["kill"] == [pytest.approx(0.3)]
