@@ -12,6 +12,7 @@ import logging
 import math
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 log = logging.getLogger("ultimad.tasks")
 
@@ -65,6 +66,18 @@ class Changes:
                 del self._waiters[waiter]
                 waiter.cancel()
         return True
+
+    async def unless(self, predicate: Callable[[], bool], work: Coroutine[Any, Any, None], deadline: float) -> None:
+        """Does some work, given up as soon as `predicate` holds, and at the deadline. Raises what the work does."""
+        task = asyncio.ensure_future(work)
+        task.add_done_callback(lambda _: self.notify())
+        try:
+            await self.until(lambda: task.done() or predicate(), deadline)
+            if task.done() and not predicate():
+                task.result()
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
 
 def _holds(predicate: Callable[[], bool]) -> bool:

@@ -210,7 +210,7 @@ class Council:
         clock = asyncio.get_running_loop().time
         while not await self._changes.until(settled, min(deadline, clock() + SEAT_SECONDS)) and clock() < deadline:
             if job.links is not None:
-                await job.links.check_own_seat()
+                await self._changes.unless(settled, job.links.check_own_seat(), deadline)
 
     def caught_up(self, job: Job) -> None:
         """A rank that followed the others is to be in ops now: from here on this host asks them to be taken in."""

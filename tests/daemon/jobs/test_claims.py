@@ -22,6 +22,7 @@ from ultima.daemon.base.errors import (
 )
 from ultima.daemon.hosts import membership, seating
 from ultima.daemon.hosts.host import Host, State
+from ultima.daemon.jobs import council
 from ultima.daemon.jobs.claims import Claims, SeatLost, until_seated
 from ultima.daemon.jobs.job import Job
 from ultima.daemon.jobs.link import Link
@@ -335,6 +336,33 @@ async def test_claims__who_is_not_taken_in_asks_for_its_seat(answer: Exception |
     else:
         await place.check_own_seat()
     assert place.asked == [50], "there is no path to host 2"
+
+
+async def test_a_newcomer_that_asks_for_its_seat__hears_at_once_that_it_is_in(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others wait for it from then on, and an answer may be lost on its way."""
+    daemon, other = [await house.daemon() for _ in range(2)]
+    await asyncio.gather(*(enter(house, each, daemon) for each in (daemon, other)))
+    is_in, asked, given_up = False, asyncio.Event(), asyncio.Event()
+
+    async def no_answer(links: Claims) -> None:
+        asked.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            given_up.set()
+
+    monkeypatch.setattr(council, "SEAT_SECONDS", 0.02)
+    monkeypatch.setattr(Claims, "check_own_seat", no_answer)
+    here = daemon.jobs.fellows.council
+    monkeypatch.setattr(here, "_is_in", lambda job: is_in)
+    seated = asyncio.create_task(here._seated(job(daemon), asyncio.get_running_loop().time() + 600))
+    await asked.wait()
+    is_in = True
+    here._changes.notify()
+    await eventually(seated.done, "it is in")
+    assert given_up.is_set() and seated.exception() is None
 
 
 async def test_claims__a_seat_whose_host_leaves_is_free_soon() -> None:
