@@ -357,9 +357,9 @@ async def test_renewal__breaks_no_watch(
 ) -> None:
     """Watches and calls to attend are made anew by times of their own, here a watch shortly before the call by which it
     goes has its place taken. A watch that breaks is the news of a death."""
-    renew = 3.0
+    renew = 5.0
     monkeypatch.setattr(outgoing, "RENEW_SECONDS", renew)
-    monkeypatch.setattr(outgoing, "RETIRED_SECONDS", renew * outgoing.RETIRED_SECONDS / trust.RENEW_SECONDS + 0.6)
+    monkeypatch.setattr(outgoing, "RETIRED_SECONDS", renew * outgoing.RETIRED_SECONDS / trust.RENEW_SECONDS + 1.0)
     monkeypatch.setattr(outgoing, "LINGER_SECONDS", 0.5)
     monkeypatch.setattr(watching, "RENEW_SECONDS", renew)
     monkeypatch.setattr(watching, "LOOK_SECONDS", 0.05)
