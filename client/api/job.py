@@ -95,7 +95,7 @@ def connect(
     options: how the job behaves, the same on all ranks.
     world: "elastic" for a job whose hosts come and go while it runs: an ElasticJob. It has no rank, world_size and
         rendezvous, but, the same on all hosts,
-    least, most: hosts that an op needs, else it ends INSUFFICIENT at its deadline (1), and that the job can have (64);
+    least: hosts that an op needs (1), else it ends INSUFFICIENT at its deadline; most: that the job can have (64);
     local_world_size, local_rank: ranks on each host (1), and which of them this is, from 0;
     meet: "host:port" of the daemon where hosts meet, or of up to 8, in a list or with commas between, of which any may
         be down; "" for a job on this host alone;

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the ranks of one host get into a job: each into the life of it that is to have a place for it, and where hosts
-come and go, all of them together.
+"""How the ranks of one host get into a job.
 
-Such a host has one seat for all its ranks. So none registers before all have come, and then each does, for all. A rank
-that is started again belongs to the next life of the host in the job: it waits until the other ranks of the last one
-are gone.
+Where hosts come and go, a host has one seat for all its ranks. So none of them registers before all have come, and then
+each registers for all. A rank that is started again is of the next life of its host in the job: it waits until the
+other ranks of the last one are gone.
 """
 
 from __future__ import annotations

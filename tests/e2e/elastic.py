@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ranks of jobs whose hosts come and go, for the end-to-end tests, and ops whose sums prove who was in them.
 
-A host gives 2 to the power of its number, so a sum names the hosts that are in it, whatever seats they have.
+A rank gives 2 to the power of its number, so a sum names the ranks that are in it, whatever seats their hosts have.
+With K ranks on each host, the numbers of host H are H * K to H * K + K - 1.
 """
 
 from __future__ import annotations
@@ -73,7 +74,9 @@ def check(jobs: Jobs, found: Mapping[int, tuple[Receipt, np.ndarray]]) -> None:
             count = len(inside)
             assert np.array_equal(data[1::3] - data[::3][: data[1::3].size], np.full(data[1::3].size, count / 64)), text
         if receipt.status is Status.INSUFFICIENT:
-            assert number in inside and len(inside) == len(receipt.contributors), text  # the ranks of its host
+            each = jobs[number]._connection.settings.local_world_size
+            assert number in inside and {other // each for other in inside} == {number // each}, text
+            assert len(inside) == len(receipt.contributors), text
 
 
 def whole_soon(jobs: Jobs, seconds: float = 20.0, **call: Any) -> int:

@@ -120,7 +120,8 @@ class Life:
         sets = who_is_in(np.repeat(data, 3))
         inside = set.union(*sets)
         if receipt.status is Status.INSUFFICIENT:
-            assert self.number in inside and len(inside) == len(receipt.contributors) <= self._each, (sets, receipt)
+            assert self.number in inside and {other // self._each for other in inside} == {self.host}, (sets, receipt)
+            assert len(inside) == len(receipt.contributors), (sets, receipt)
             return
         assert job.rank in receipt.members, (sets, receipt)
         assert job.rank not in receipt.contributors or all(self.number in each for each in sets), (sets, receipt)

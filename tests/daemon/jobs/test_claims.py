@@ -7,6 +7,7 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
 
+import grpc.aio
 import pytest
 
 from tests.daemon.helpers import House, Trainer, eventually, rendezvous, wired
@@ -108,6 +109,24 @@ async def test_a_daemon_that_did_not_give_a_seat__is_told_who_has_it(
     await enter(house, hosts[3], second)
     assert seats(hosts[2:]) == [2, 3] and not job(hosts[3]).taken
     await whole(hosts)
+
+
+@pytest.mark.parametrize(
+    ("said", "error"),
+    [
+        ({"rank": 2}, "rank = 2: allowed: 0 to 1"),
+        ({"world_size": 5}, "world_size = 5: allowed: a multiple of local_world_size = 2"),
+        ({"world_size": 130}, "world_size = 130: allowed: 2 to 128"),
+        ({"least": 3}, "least = 3: allowed: 1 to 2"),
+        ({"local_world_size": 17}, "local_world_size = 17: allowed: 1 to 16"),
+        ({"follow": True}, "follow = True: allowed: False, as local_world_size = 2"),
+    ],
+)
+async def test_several_ranks__that_cannot_be_are_refused(house: House, said: dict[str, Any], error: str) -> None:
+    trainer = await house.trainer(await house.daemon())
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await trainer.join(**{"rank": 0, "world_size": 4, "least": 1, "local_world_size": 2} | said)
+    assert (caught.value.code(), caught.value.details()) == (grpc.StatusCode.INVALID_ARGUMENT, error)
 
 
 async def test_a_host_of_two_ranks_that_leaves__gets_no_path_back_by_the_one_that_stays(
