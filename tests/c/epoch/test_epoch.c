@@ -78,7 +78,7 @@ typedef struct given {
     uint64_t number, from, next_open;
 } given;
 
-static void take__holds_from_its_op_and_two_are_kept(void)
+static void take__holds_from_its_op_and_those_before_keep_theirs(void)
 {
     static const struct {
         const char *what;
@@ -88,13 +88,14 @@ static void take__holds_from_its_op_and_two_are_kept(void)
         {"one", {{1, 4, 0}}, {0, 0, 0, 0, 1, 1, 1, 1}},
         {"at once", {{1, 0, 0}}, {1, 1, 1, 1, 1, 1, 1, 1}},
         {"from an op that is open: from the next", {{1, 2, 5}}, {0, 0, 0, 0, 0, 1, 1, 1}},
-        {"two: the first ends where the second begins", {{1, 2, 0}, {2, 4, 3}}, {1, 1, 1, 1, 2, 2, 2, 2}},
-        {"numbers may be left out", {{1, 2, 0}, {9, 4, 3}}, {1, 1, 1, 1, 9, 9, 9, 9}},
+        {"two: the first ends where the second begins", {{1, 2, 0}, {2, 4, 3}}, {0, 0, 1, 1, 2, 2, 2, 2}},
+        {"numbers may be left out", {{1, 2, 0}, {9, 4, 3}}, {0, 0, 1, 1, 9, 9, 9, 9}},
         {"one that was never in force is as if it had not been", {{1, 4, 0}, {2, 4, 1}}, {0, 0, 0, 0, 2, 2, 2, 2}},
         {"nor is one in whose place an earlier op comes", {{1, 6, 0}, {2, 3, 1}}, {0, 0, 0, 2, 2, 2, 2, 2}},
         {"nor one that is put off behind what is open", {{1, 5, 0}, {2, 3, 5}}, {0, 0, 0, 0, 0, 2, 2, 2}},
-        {"of three the oldest goes", {{1, 2, 0}, {2, 4, 2}, {3, 6, 4}}, {2, 2, 2, 2, 2, 2, 3, 3}},
-        {"the oldest goes even where it still held", {{1, 3, 0}, {2, 6, 1}}, {1, 1, 1, 1, 1, 1, 2, 2}},
+        {"of three none takes the ops of another", {{1, 2, 0}, {2, 4, 2}, {3, 6, 4}}, {0, 0, 1, 1, 2, 2, 3, 3}},
+        {"an op that is yet to open keeps its own, though two came since", {{1, 3, 1}, {2, 6, 1}}, {0, 0, 0, 1, 1, 1, 2, 2}},
+        {"nor does one of which nothing is left stand before it", {{1, 3, 1}, {2, 6, 1}, {3, 2, 1}}, {0, 0, 3, 3, 3, 3, 3, 3}},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         ut_epochs e = begin(0);
@@ -106,6 +107,18 @@ static void take__holds_from_its_op_and_two_are_kept(void)
             CHECK_MSG(ut_epoch_at(&e, op)->number == rows[i].at[op], "%s: op %" PRIu64 " opens under %" PRIu64,
                       rows[i].what, op, ut_epoch_at(&e, op)->number);
     }
+}
+
+static void take__the_newest_few_are_kept(void)
+{
+    ut_epochs e = begin(0);
+    for (uint64_t number = 1; number <= UT_EPOCHS_BEFORE + 2; number++) {
+        ut_epoch x = epoch(number, 10 * number);
+        CHECK_EQ(ut_epochs_take(&e, &x, 0), UT_OK);
+    }
+    for (uint64_t number = 2; number <= UT_EPOCHS_BEFORE + 2; number++)
+        CHECK_EQ(ut_epoch_at(&e, 10 * number)->number, number);
+    CHECK_EQ(ut_epoch_at(&e, 0)->number, 2); /* the oldest that is kept */
 }
 
 static void take__ranks_are_the_jobs_if_it_says_none(void)
@@ -206,7 +219,8 @@ int main(int argc, char **argv)
     check_begin(argc, argv);
     RUN(keep_fixed__what_cannot_change_is_as_the_job_began);
     RUN(init__all_own_and_options_name_themselves);
-    RUN(take__holds_from_its_op_and_two_are_kept);
+    RUN(take__holds_from_its_op_and_those_before_keep_theirs);
+    RUN(take__the_newest_few_are_kept);
     RUN(take__ranks_are_the_jobs_if_it_says_none);
     RUN(take__a_whole_result_may_be_of_the_members_alone);
     RUN(take__order);

@@ -82,7 +82,7 @@ static void move__scripts(void)
                 now += WAIT;
                 moved = ut_move_tick(&m, &present, now);
             } else {
-                moved = ut_move_answered(&m, &present, *s == 'o' ? tokens[1] : *s == 'p' ? tokens[0] : 33);
+                moved = ut_move_answered(&m, &present, *s == 'o' ? tokens[1] : *s == 'p' ? tokens[0] : 33, now);
             }
             CHECK_EQ(moved, !ut_addr_is(&before, &present));
             const unsigned digits = sent();
@@ -128,12 +128,12 @@ static void move__one_at_a_time(void)
     CHECK(!ut_move_tries(&m, UT_SECOND));
     (void)sent();
     CHECK_EQ(ut_move_wake(&m), UT_SECOND / 4); /* as long as an answer takes on this path */
-    ut_move_answered(&m, &present, tokens[0]);
+    ut_move_answered(&m, &present, tokens[0], UT_SECOND / 8);
     CHECK_EQ(ut_move_wake(&m), UT_MOVE_REST_NS); /* the third, although it says nothing more */
     CHECK(!ut_move_tries(&m, UT_MOVE_REST_NS - 1));
     CHECK(ut_move_tries(&m, UT_MOVE_REST_NS));
-    ut_move_try(&m, 0, tokens, UT_MOVE_REST_NS);
-    ut_move_answered(&m, &present, tokens[0]);
+    ut_move_try(&m, UT_MS, tokens, UT_MOVE_REST_NS);
+    ut_move_answered(&m, &present, tokens[0], UT_MOVE_REST_NS);
     CHECK_EQ(ut_move_wake(&m), UT_NEVER);
 }
 
@@ -146,18 +146,53 @@ static void move__again(void)
     ut_move_came_from(&m, &present, &other);
     for (unsigned tries = 0; tries < 3; tries++, now += UT_MOVE_REST_NS) {
         CHECK(ut_move_tries(&m, now));
-        ut_move_try(&m, 0, tokens, now);
+        ut_move_try(&m, UT_MS, tokens, now);
         for (unsigned n = 1; n <= UT_MOVE_ASKS; n++)
             CHECK(sent() == 12 && !ut_move_tick(&m, &present, now + n * WAIT));
         CHECK_EQ(ut_move_wake(&m), now + UT_MOVE_REST_NS);
     }
-    ut_move_try(&m, 0, tokens, now);
-    ut_move_answered(&m, &present, tokens[1]);
+    ut_move_try(&m, UT_MS, tokens, now);
+    ut_move_answered(&m, &present, tokens[1], now);
     ut_move_came_from(&m, &present, &third);
     for (unsigned n = 1; n <= UT_MOVE_ASKS; n++)
         CHECK_EQ(ut_move_tick(&m, &present, now + n * WAIT), n == UT_MOVE_ASKS);
     CHECK(ut_addr_is(&present, &other));
     CHECK(ut_move_tries(&m, now + UT_MOVE_ASKS * WAIT));
+}
+
+/* What the other address took to answer bounds what the present one is given: what was known before may be of a time
+ * when the peer slept, or nothing. An answer that is not the first one changes nothing. */
+static void move__waits_as_long_as_the_other_address_took(void)
+{
+    static const struct {
+        ut_ns silence, took, wait;
+    } rows[] = {
+        {0, 5 * UT_MS, UT_MOVE_WAIT_MIN_NS},
+        {0, 30 * UT_MS, 90 * UT_MS},
+        {0, 300 * UT_MS, UT_MOVE_WAIT_FAR_NS},
+        {500 * UT_MS, 5 * UT_MS, UT_MOVE_WAIT_MIN_NS},
+        {500 * UT_MS, 100 * UT_MS, 300 * UT_MS},
+        {50 * UT_MS, 40 * UT_MS, 50 * UT_MS},
+    };
+    for (unsigned i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const ut_addr other = at(2);
+        fresh(1);
+        ut_move_came_from(&m, &present, &other);
+        ut_move_try(&m, rows[i].silence, tokens, UT_SECOND);
+        const ut_ns first = rows[i].silence ? rows[i].silence : (ut_ns)UT_MOVE_WAIT_FAR_NS;
+        CHECK_EQ(sent(), 12);
+        CHECK_EQ(ut_move_wake(&m), UT_SECOND + first);
+        const ut_ns came = UT_SECOND + rows[i].took, next = UT_MIN2(UT_SECOND + first, came + rows[i].wait);
+        CHECK(!ut_move_answered(&m, &present, tokens[1], came));
+        CHECK_MSG(ut_move_wake(&m) == next, "row %u: asks at %" PRIu64 ", not %" PRIu64, i, ut_move_wake(&m), next);
+        CHECK(!ut_move_answered(&m, &present, tokens[1], came + 1));
+        CHECK_EQ(ut_move_wake(&m), next);
+        for (unsigned n = 0; n < UT_MOVE_ASKS; n++, (void)sent()) {
+            CHECK_EQ(present.bytes[0], 1);
+            CHECK_EQ(ut_move_tick(&m, &present, next + n * rows[i].wait), n == UT_MOVE_ASKS - 1);
+        }
+        CHECK_EQ(present.bytes[0], 2);
+    }
 }
 
 /* Whose data is not heard of is asked by way of the other port, and what it answers moves nothing. */
@@ -166,11 +201,11 @@ static void move__calls(void)
     fresh(1);
     ut_move_call(&m, tokens[0]);
     CHECK_EQ(sent(), 1);
-    CHECK(!ut_move_answered(&m, &present, tokens[0]));
+    CHECK(!ut_move_answered(&m, &present, tokens[0], 0));
     CHECK_EQ(ut_move_wake(&m), UT_NEVER);
     const ut_addr other = at(2);
     ut_move_came_from(&m, &present, &other);
-    ut_move_try(&m, 0, tokens, UT_SECOND);
+    ut_move_try(&m, UT_MS, tokens, UT_SECOND);
     ut_move_call(&m, 44); /* that of the try holds */
     CHECK_EQ(sent(), 12);
 }
@@ -205,6 +240,7 @@ int main(int argc, char **argv)
     RUN(move__tries_once_a_second);
     RUN(move__one_at_a_time);
     RUN(move__again);
+    RUN(move__waits_as_long_as_the_other_address_took);
     RUN(move__calls);
     RUN(move__answers_the_oldest_challenges);
     return check_end();

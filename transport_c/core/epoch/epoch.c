@@ -15,7 +15,8 @@ void ut_epochs_init(ut_epochs *e, const ut_epoch *first, const uint16_t most[UT_
     for (unsigned i = 0; i < UT_EPOCH_OPTIONS; i++) /* hosts that were told other options must not take each other's */
         if (first->option[i])
             e->newest.id ^= ut_mix(first->option[i] | (uint64_t)(i + 1) << 32);
-    e->before = e->newest;
+    for (unsigned i = 0; i < UT_EPOCHS_BEFORE; i++)
+        e->before[i] = e->newest;
 }
 
 /* Ranks of the members. */
@@ -68,14 +69,16 @@ int ut_epochs_take(ut_epochs *e, const ut_epoch *given, uint64_t next_open)
     if (given->number <= e->newest.number)
         return UT_ERR_SEQUENCE;
     uint64_t from = UT_MAX2(given->from, next_open);
-    if (e->newest.from < from) /* else no op was opened under it, and none will be */
-        e->before = e->newest;
+    if (e->newest.from < from) { /* else no op was opened under it, and none will be */
+        memmove(e->before + 1, e->before, sizeof e->before - sizeof *e->before);
+        e->before[0] = e->newest;
+    }
     e->newest = *given;
     e->newest.from = from;
     ut_epochs_keep_fixed(e, &e->newest);
     memcpy(e->newest.ranks_of, e->whole.ranks_of, sizeof e->newest.ranks_of);
     if (e->held_until != UT_NEVER)
         e->held_until = 0;
-    assert(e->before.number < e->newest.number);
+    assert(e->before[0].number < e->newest.number);
     return UT_OK;
 }

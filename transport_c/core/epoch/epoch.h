@@ -14,7 +14,12 @@
 
 #include "core/base/options.h"
 
-enum { UT_EPOCH_OPTIONS = 4 };
+enum {
+    UT_EPOCH_OPTIONS = 4,
+    /* Epochs that are kept beside the newest: another host may have opened, under any of them, an op that this one has yet
+     * to open. Hosts are a few ops apart, and each epoch holds from an op that no host had opened. */
+    UT_EPOCHS_BEFORE = 4,
+};
 
 /* What else is agreed on, by what hosts measure: places in ut_epoch.option. Each is a number from 0 to the `most` that
  * the job gave. */
@@ -36,7 +41,7 @@ typedef struct ut_epoch {
 
 typedef struct ut_epochs {
     ut_epoch whole;          /* number 0 and id 0: all hosts, no option. Ops that need every host run under it */
-    ut_epoch before, newest; /* the two newest */
+    ut_epoch newest, before[UT_EPOCHS_BEFORE]; /* before: the newer first; none has an op that the one after it has */
     uint16_t most[UT_EPOCH_OPTIONS]; /* the largest value of each option */
     uint64_t on_paths;               /* number of the epoch whose options the paths have */
     uint64_t held_from;              /* ops from this one on are not opened ...; UINT64_MAX: there is no hold */
@@ -46,9 +51,9 @@ typedef struct ut_epochs {
 /* The job begins with |first|, of which all hosts are members and owners. Its number, its id, and the op from which it
  * holds are not read. */
 void ut_epochs_init(ut_epochs *e, const ut_epoch *first, const uint16_t most[UT_EPOCH_OPTIONS]);
-/* Takes |given|, which holds from the next op on that opens here, |next_open|, if it is to hold from an earlier one. Of
- * the two that are kept the older one goes, or one under which no op can have been opened. It ends a hold
- * that has an end: one without is for a job with too few hosts, and only another hold takes its place.
+/* Takes |given|, which holds from the next op on that opens here, |next_open|, if it is to hold from an earlier one. Ops
+ * before that keep what they have. It ends a hold that has an end: one without is for a job with too few hosts, and
+ * only another hold takes its place.
  * UT_ERR_SEQUENCE, and nothing is changed: |given| is neither newer than the newest nor the newest again.
  * UT_ERR_ARGUMENT: it cannot be one of this job. */
 int ut_epochs_take(ut_epochs *e, const ut_epoch *given, uint64_t next_open);
@@ -58,8 +63,11 @@ void ut_epochs_keep_fixed(const ut_epochs *e, ut_epoch *given);
 /* Returns what holds in op |op_seq|, as far as this host knows. */
 static inline const ut_epoch *ut_epoch_at(const ut_epochs *e, uint64_t op_seq)
 {
-    assert(e->before.owners && e->newest.owners);
-    return op_seq < e->newest.from ? &e->before : &e->newest;
+    assert(e->newest.owners);
+    const ut_epoch *at = &e->newest;
+    for (unsigned i = 0; op_seq < at->from && i < UT_EPOCHS_BEFORE; i++)
+        at = &e->before[i];
+    return at;
 }
 
 /* Ops from |op_seq| on are not opened before |until|. It takes the place of an earlier hold. */

@@ -22,7 +22,7 @@ static void try(ut_engine *e, ut_conn *c, uint32_t port, ut_ns now)
         return;
     const uint64_t token[UT_MOVE_WAYS] = {draw(e), draw(e)};
     if (token[UT_MOVE_PRESENT] && token[UT_MOVE_OTHER])
-        ut_move_try(&c->move[port], c->tx.srtt ? ut_conn_silence(c) : (ut_ns)UT_MOVE_WAIT_FAR_NS, token, now);
+        ut_move_try(&c->move[port], c->tx.srtt ? ut_conn_silence(c) : 0, token, now);
     else
         c->move[port].later.len = 0;
 }
@@ -77,7 +77,7 @@ void ut_engine_path(ut_engine *e, ut_job *j, uint32_t host, const ut_path *p, ut
     if (p->what == UT_PATH_CHALLENGE) {
         ut_move_asked(&c->move[port], p->token);
         ut_move_show(&c->move[1 - port]);
-    } else if (ut_move_answered(&c->move[port], &c->at[port], p->token)) {
+    } else if (ut_move_answered(&c->move[port], &c->at[port], p->token, now)) {
         moved(e, j, host, port, now);
     }
     speak(e, c);

@@ -27,7 +27,7 @@ void ut_move_try(ut_move *m, ut_ns silence, const uint64_t token[UT_MOVE_WAYS], 
     m->later.len = 0;
     m->token[UT_MOVE_PRESENT] = token[UT_MOVE_PRESENT];
     m->token[UT_MOVE_OTHER] = token[UT_MOVE_OTHER];
-    m->wait = UT_MAX2(silence, (ut_ns)UT_MOVE_WAIT_MIN_NS);
+    m->wait = silence ? UT_MAX2(silence, (ut_ns)UT_MOVE_WAIT_MIN_NS) : (ut_ns)UT_MOVE_WAIT_FAR_NS;
     m->rest = now + UT_MOVE_REST_NS;
     m->asked = 0;
     m->came = false;
@@ -63,11 +63,25 @@ void ut_move_call(ut_move *m, uint64_t token)
     m->due = 1 << UT_MOVE_PRESENT;
 }
 
-bool ut_move_answered(ut_move *m, ut_addr *present, uint64_t token)
+/* The first answer of the other address: the present one would need about as long since the first challenge. What was
+ * known of round trips before may be of a time when the peer slept, or nothing. */
+static void measure(ut_move *m, ut_ns now)
+{
+    const ut_ns took = now - (m->rest - (ut_ns)UT_MOVE_REST_NS);
+    const ut_ns wait = UT_MAX2(UT_MOVE_WAIT_TRIPS * took, (ut_ns)UT_MOVE_WAIT_MIN_NS);
+    if (wait < m->wait) {
+        m->wait = wait;
+        m->next = UT_MIN2(m->next, now + wait);
+    }
+}
+
+bool ut_move_answered(ut_move *m, ut_addr *present, uint64_t token, ut_ns now)
 {
     if (m->other.len == 0)
         return false;
     if (token == m->token[UT_MOVE_OTHER]) {
+        if (!m->came)
+            measure(m, now);
         m->came = true;
         if (ut_addr_is(&m->other, &m->home)) {
             go(m, present);

@@ -19,6 +19,9 @@ enum {
     UT_MOVE_WAIT_MIN_NS = 20 * 1000 * 1000,
     /* The same where no round trip was measured yet: hosts may be far apart (RFC 9002, 6.2.2). */
     UT_MOVE_WAIT_FAR_NS = 333 * 1000 * 1000,
+    /* And at most so many times what the other address took to answer: as a first sample is taken, with half of it for
+     * its deviation (RFC 6298, 2.2 and 2.3). */
+    UT_MOVE_WAIT_TRIPS = 3,
     UT_MOVE_REST_NS = 1000 * 1000 * 1000, /* from the begin of a try in vain to that of the next */
 };
 enum ut_move_ask { UT_MOVE_PRESENT, UT_MOVE_OTHER, UT_MOVE_WAYS };
@@ -49,7 +52,7 @@ static inline bool ut_move_tries(const ut_move *m, ut_ns now)
 {
     return m->later.len && m->other.len == 0 && now >= m->rest;
 }
-/* |silence|: how long an answer takes at most, as far as is known. */
+/* |silence|: how long an answer takes at most, as far as is known; 0 if it is not. */
 void ut_move_try(ut_move *m, ut_ns silence, const uint64_t token[UT_MOVE_WAYS], ut_ns now);
 /* The present address is asked, outside of a try, so that the peer shows where its other port is. */
 void ut_move_call(ut_move *m, uint64_t token);
@@ -59,7 +62,7 @@ void ut_move_asked(ut_move *m, uint64_t token);
 /* One came to the other port: who asks there may have lost this one, too. */
 void ut_move_show(ut_move *m);
 /* An answer came; one of no challenge of this try changes nothing. True if |present| is another address now. */
-bool ut_move_answered(ut_move *m, ut_addr *present, uint64_t token);
+bool ut_move_answered(ut_move *m, ut_addr *present, uint64_t token, ut_ns now);
 /* Asks again, or decides; a try that nobody has answered is made again. True if |present| is another address now. */
 bool ut_move_tick(ut_move *m, ut_addr *present, ut_ns now);
 /* The next packet to send, to |ret_to|; `cid` and `number` are the caller's. False if there is none. */

@@ -306,10 +306,10 @@ void sim_epochs_open(sim_world *w, sim_host *h, uint32_t job, uint64_t first)
         tell(w, job, self, HANDED, (message){0}, in);
 }
 
-/* By op |next|, which opens next, host |seat| goes by |o| from op |from| on. */
-static void options_from(sim_seat *seat, uint64_t next, uint64_t from, uint64_t number, const ut_job_options *o)
+/* Host |seat| goes by |o| from op |from| on. */
+static void options_from(sim_seat *seat, uint64_t from, uint64_t number, const ut_job_options *o)
 {
-    while (seat->options_n && seat->options[seat->options_n - 1].from >= next)
+    while (seat->options_n && seat->options[seat->options_n - 1].from >= from)
         seat->options_n--;
     if (seat->options_n == SIM_OPTIONS_KEPT)
         memmove(seat->options, seat->options + 1, --seat->options_n * sizeof *seat->options);
@@ -358,10 +358,7 @@ static void hand(sim_world *w, sim_host *h, uint32_t job, const ut_epoch *given)
     if (error || again)
         return;
     uint64_t from = UT_MAX2(given->from, next);
-    if (seat->epoch.from < from) /* what was the newest holds until then, even where it did not hold yet */
-        options_from(seat, next, next, seat->epoch.number,
-                     seat->epoch.number ? &seat->epoch.options : &j->plan->options);
-    options_from(seat, from, from, given->number, &given->options);
+    options_from(seat, from, given->number, &given->options);
     seat->epoch = *given;
     seat->epoch.from = from;
     bool known = false;
