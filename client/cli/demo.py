@@ -102,6 +102,10 @@ def demo(
         ),
     ] = None,
     every: Annotated[int, typer.Option(min=1, max=1000, help="Steps between two rounds of DiLoCo, with --wan.")] = 20,
+    leave: Annotated[
+        str | None,
+        typer.Option(metavar="SITE:TIME", help="A site that leaves DiLoCo so long after its first step, as in 2:10s."),
+    ] = None,
     elastic: Annotated[
         bool,
         typer.Option("--elastic", help="Train twice: with hosts that stay, and with one that dies and one that comes."),
@@ -119,11 +123,14 @@ def demo(
     if elastic:
         others = {"--policy": None if policy is Policy.NONE else policy.value, "--coded": coded, "--wan": wan}
         others |= {"--slow-rank": slow_rank, "--sparse": sparse, "--wire": wire, "--loss": loss, "--rate": rate}
+        others |= {"--leave": leave}
         others |= {"--backend": None if backend is Backend.ULTIMA else backend.value, "--seeds": seeds > 1 or None}
         _demo_elastic(ranks, epochs, data.value, as_json, others)
         return
     extra = _who_is_waited_for(backend, ranks, policy, coded, slow_rank)
     ways = [extra]
+    if leave is not None and wan is None:
+        raise InvalidArgument("--leave", leave, "none without --wan")
     if wan is not None and (sparse is not None or loss is not None or rate is not None):
         raise InvalidArgument("--wan", wan, "none with --sparse, --loss or --rate")
     if sparse is not None:
@@ -131,7 +138,7 @@ def demo(
     form = [] if wire is None else ["--wire", _form(wire, backend, policy, coded)]
     if wan is not None:
         weathers = [_far(wan, backend, policy, coded)]
-        ways.append([*extra, *form, "--every", str(every)])
+        ways.append([*extra, *form, "--every", str(every), *_leaver(leave, ranks)])
     else:
         weathers = _weathers(loss, rate, backend)
         ways += [[*extra, *form]] if form else []
@@ -295,6 +302,19 @@ def _far(wan: str, backend: Backend, policy: Policy, coded: int | None) -> Any:
     if backend is not Backend.ULTIMA or policy is not Policy.NONE or coded:
         raise InvalidArgument("--wan", wan, "none with --backend gloo, with a --policy or with --coded")
     return Weather(loss, rate, trip / 2)
+
+
+def _leaver(text: str | None, ranks: int) -> list[str]:
+    """Arguments for the training by DiLoCo. Raises InvalidArgument."""
+    from ultima.demo.slow import Leaver
+
+    if text is None:
+        return []
+    if not 1 <= Leaver.parse(text).rank < ranks:
+        raise InvalidArgument(
+            "--leave", text, f"a site from 1 to {ranks - 1}, and a time: site 0 tells what came of it"
+        )
+    return ["--leave", text]
 
 
 def _run(cluster: Any, watcher: Any, backend: Backend, ranks: int, seed: int, options: list[str]) -> Any:

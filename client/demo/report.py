@@ -197,7 +197,7 @@ def print_summary(console: Console, runs: list[Run], wall_s: float) -> None:
                 say(console, f"Seed {run.seed}, rank 0: {run.result['ranks'][0]['summary']}")
             if "last" in run.result["ranks"][0]:
                 say(console, f"The last one was {run.result['ranks'][0]['last']}")
-        for text in computed_texts(runs):
+        for text in (*computed_texts(runs), *left_texts(runs)):
             say(console, text)
     for run in runs:
         if run.start.get("policy", "none") != "none":
@@ -266,6 +266,22 @@ def computed_texts(runs: list[Run]) -> Iterator[str]:
                 share = computed * run.result["train_s"] / plain.result["train_s"]
                 text += f"; plain DDP {min(1.0, share):.1%}, with as many steps in {plain.result['train_s']:.1f} s"
         yield text
+
+
+def left_texts(runs: list[Run]) -> Iterator[str]:
+    """Of trainings that a site was to leave: what that was to the others."""
+    for run in runs:
+        if not run.start.get("leaves"):
+            continue
+        site, seconds = run.start["leaves"]
+        if site in run.result["stayed"]:
+            yield f"Seed {run.seed}: the training was over before site {site} was to leave, after {seconds:g} s."
+            continue
+        others = ", ".join(map(str, run.result["stayed"]))
+        yield (
+            f"Seed {run.seed}: site {site} left after {seconds:g} s. Sites {others} made all their steps; the longest "
+            f"took site 0 {run.result['longest_step_ms']:.0f} ms, half of them {run.result['step_ms']:.1f} ms at most."
+        )
 
 
 def weather_text(loss: float, rate: float, delay: float = 0.0) -> str:

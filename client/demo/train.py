@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import math
 import os
 import sys
 import time
@@ -29,8 +30,8 @@ from torch import nn
 from ultima.demo import data
 from ultima.demo.model import LeNet5
 from ultima.demo.share import share_of
-from ultima.demo.slow import SlowRank
-from ultima.demo.trainers import trainer_of
+from ultima.demo.slow import Leaver, SlowRank
+from ultima.demo.trainers import Local, trainer_of
 from ultima.quant import FORMS
 
 EVENT_PERIOD_S = 0.25
@@ -47,6 +48,8 @@ def main(arguments: list[str] | None = None) -> int:
         import ultima.torch  # noqa: F401  # registers the backend
     elif options.policy != "none" or options.coded or options.sparse is not None or options.wire or options.every:
         raise SystemExit("--policy, --coded, --sparse, --wire, --every: only with --backend ultima")
+    if options.leave and not options.every:
+        raise SystemExit("--leave: only with --every")
     dist.init_process_group(options.backend)
     try:
         result = train(options)
@@ -73,6 +76,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--wire", choices=FORMS, help="send gradients in so few bits an element")
     parser.add_argument("--every", type=int, default=0, help="DiLoCo: steps between two rounds; 0 for plain DDP")
     parser.add_argument("--slow-rank", type=SlowRank.parse, metavar="RANK:TIME", help="a rank that sleeps in each step")
+    parser.add_argument("--leave", type=Leaver.parse, metavar="SITE:TIME", help="a rank of DiLoCo that goes so early")
     parser.add_argument("--events", action="store_true", help="JSON lines on rank 0, for a program that reads them")
     return parser.parse_args(arguments)
 
@@ -111,16 +115,22 @@ def train(options: argparse.Namespace) -> dict[str, Any]:
         train_images=len(images.train_labels), test_images=len(images.test_labels), epochs=epochs, steps=steps,
         batch=share, parameters=sum(p.numel() for p in model.parameters()), policy=options.policy,
         coded=options.coded, sparse=options.sparse, wire=options.wire, every=options.every,
+        leaves=None if options.leave is None else [options.leave.rank, options.leave.seconds],
     )  # fmt: skip
     # A linear decay to nothing: the accuracy at the end depends less on the last few batches.
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.01, total_iters=epochs * steps)
     sleep_s = options.slow_rank.seconds if options.slow_rank and options.slow_rank.rank == rank else 0.0
+    leaves_s = options.leave.seconds if options.leave and options.leave.rank == rank else math.inf
     times: list[float] = []
-    last_said = 0.0
+    last_said = first = 0.0
     loss = torch.zeros(())
     # Rounds are averages that the ranks made together; without a policy a rank's every step is one.
     while (rounds := trainer.rounds) < epochs * steps:
         started = time.perf_counter()
+        if times and started - first >= leaves_s:
+            assert isinstance(trainer, Local)
+            trainer.leave()
+            break
         epoch, step = divmod(len(times), steps)
         if step == 0:
             # The same order on every rank; each takes its part of every batch.
@@ -137,12 +147,15 @@ def train(options: argparse.Namespace) -> dict[str, Any]:
             schedule.step()
         now = time.perf_counter()
         times.append(now - started)
+        first = first or now
         if now - last_said >= EVENT_PERIOD_S or trainer.rounds >= epochs * steps:
             last_said = now
             at = min(trainer.rounds, epochs * steps) - 1
             say(options, "step", epoch=at // steps + 1, step=at % steps + 1, loss=float(loss.detach()))
-    trainer.finish()
-    right = evaluate(model, images, rank, world)
+    else:
+        trainer.finish()
+    stayed = [each for each, told in enumerate(everyones({"here": trainer.rounds >= epochs * steps})) if told["here"]]
+    right = evaluate(model, images, stayed)
     settled = times[STEPS_SETTLING:] or times
     result = {
         "accuracy": right / len(images.test_labels),
@@ -150,7 +163,9 @@ def train(options: argparse.Namespace) -> dict[str, Any]:
         "loss": float(loss.detach()),
         "step_ms": median(settled) * 1e3,
         "train_s": sum(times),
-        "replicas_equal": replicas_equal(model),
+        "replicas_equal": replicas_equal(model, stayed),
+        "stayed": stayed,
+        "longest_step_ms": max(settled) * 1e3,
         "receipts": everyones(asdict(trainer.receipts())) if options.backend == "ultima" else [],
         "rounds": trainer.rounds,
         "ranks": everyones(trainer.account(sum(times))),
@@ -164,12 +179,13 @@ def to_batch(images: data.Images, pixels: data.Bytes, labels: data.Bytes) -> tup
     return (scaled - images.mean) / images.deviation, torch.from_numpy(labels.astype(np.int64))
 
 
-def evaluate(model: nn.Module, images: data.Images, rank: int, world: int) -> int:
-    """Test images that the model names rightly; every rank looks at its own share."""
+def evaluate(model: nn.Module, images: data.Images, ranks: list[int]) -> int:
+    """Test images that the model names rightly; each of `ranks` looks at its own share, and all hear the sum."""
     right = torch.zeros((), dtype=torch.int64)
     model.eval()
     with torch.no_grad():
-        mine = np.arange(rank, len(images.test_labels), world)
+        place = ranks.index(dist.get_rank()) if dist.get_rank() in ranks else len(images.test_labels)
+        mine = np.arange(place, len(images.test_labels), len(ranks))
         for start in range(0, len(mine), EVALUATION_BATCH):
             part = mine[start : start + EVALUATION_BATCH]
             pixels, labels = to_batch(images, images.test_images[part], images.test_labels[part])
@@ -178,11 +194,11 @@ def evaluate(model: nn.Module, images: data.Images, rank: int, world: int) -> in
     return int(right)
 
 
-def replicas_equal(model: nn.Module) -> bool:
-    """True if every rank holds the very same parameters, bit for bit."""
+def replicas_equal(model: nn.Module, ranks: list[int]) -> bool:
+    """True if all of `ranks` hold the very same parameters, bit for bit."""
     mine = [sha256(parameter.detach().numpy().tobytes()).hexdigest() for parameter in model.parameters()]
     found = everyones({"digests": mine})
-    return all(each == found[0] for each in found)
+    return all(found[each] == found[ranks[0]] for each in ranks)
 
 
 def everyones(mine: dict[str, Any]) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 if TYPE_CHECKING:
-    from ultima import Round
+    from ultima import OuterSummary, Round
     from ultima.torch import RNA, CodedGradient, CodedSampler, PartialState, ReceiptSummary, SparseState
     from ultima.torch.partial.rounds import PartialSummary
 
@@ -197,6 +197,14 @@ class Local(OwnShare):
     def finish(self) -> None:
         told = self.outer.summary()
         self.outer.meet()
+        self._close(told)
+
+    def leave(self) -> None:
+        """The others go on without this rank."""
+        self.outer.finish()
+        self._close(self.outer.summary())
+
+    def _close(self, told: OuterSummary) -> None:
         self._told = {"computed": told.computed, "summary": str(told), "last": str(self.outer.last)}
         self.outer.close()
 

@@ -221,27 +221,39 @@ def differing(here: Options, there: Options) -> tuple[str, str, str] | None:
     return None
 
 
+EPOCHS_KEPT = 8  # as many as the engine
+
+
 class InForce:
-    """The options of one job on this host: those of the two newest epochs, as the engine keeps them."""
+    """The options of one job on this host: those of the newest epochs, as the engine keeps them (core/epoch)."""
 
     def __init__(self, options: Options, changed: Callable[[], None] = lambda: None) -> None:
         """`changed` is called when there are others."""
-        self.options = options
-        self.start = 0
+        self._kept = [(0, options)]
+        """From which op on each is in force; the newest last."""
+        self._changed = changed
+
+    @property
+    def options(self) -> Options:
+        """The newest."""
+        return self._kept[-1][1]
+
+    @property
+    def start(self) -> int:
         """The op from which they are in force."""
-        self._before, self._changed = options, changed
+        return self._kept[-1][0]
 
     def take(self, options: Options, start: int, next_op: int) -> None:
         """An epoch brings them, from op `start` on; the one that opens next here is `next_op`."""
-        start = max(start, next_op)
-        if self.start < start:
-            self._before = self.options
-        if options != self.options:
-            self.options, self.start = options, start
+        start, newest = max(start, next_op), self.options
+        kept = [each for each in self._kept if each[0] < start]
+        if not kept or kept[-1][1] != options:
+            kept.append((start, options))
+        self._kept = kept[-EPOCHS_KEPT:]
+        if options != newest:
             self._changed()
-        elif self.start > start:
-            self.start = start
 
     def at(self, op_seq: int) -> Options:
         """Those by which that op starts."""
-        return self.options if op_seq >= self.start else self._before
+        found = (options for start, options in reversed(self._kept) if op_seq >= start)
+        return next(found, self._kept[0][1])

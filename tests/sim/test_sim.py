@@ -57,6 +57,10 @@ ONCE_FAILED = {
     "135 --coded --hostile": "who came back began where its former life had lied that the job was",
     "567012 --coded --hostile": "as 135",
     "800187 --seats": "each op was kept for a newcomer that was no member yet, and the op four numbers later waited",
+    "910020835": "two epochs came before an op that others had opened under an earlier one: nothing of it came",
+    "910021460 --moving": "a host that had slept was asked each half second for its new address, and ops took 2.5 s",
+    "920010398 --moving": "a rank whose calls were refused came four ops ahead, into the place of an op to come",
+    "910040596 --coded": "hosts that ran an op under two epochs were to have the same estimate",
     "800056 --partial --hostile": "29 hosts whose secrets change every few ms had all events of a world for that alone",
 }
 

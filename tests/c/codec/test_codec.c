@@ -62,8 +62,8 @@ static void begin(void)
     for (uint32_t h = 0; h < HOSTS; h++) {
         ut_job *j = hosts[h].engine->job[3];
         j->codec = &negation;
-        j->epochs.newest.id = 0xabcd;
-        j->epochs.newest.option[UT_EPOCH_CODEC] = negation.id;
+        j->epochs.kept->id = 0xabcd;
+        j->epochs.kept->option[UT_EPOCH_CODEC] = negation.id;
         j->config.options.hadamard = UT_HADAMARD_ON;
     }
     encoded = decoded = 0;
@@ -120,7 +120,7 @@ static void codec__an_op_that_does_not_fit_travels_plainly(void)
 static void codec__what_was_encoded_is_not_taken_where_plain_values_are_due(void)
 {
     begin();
-    hosts[1].engine->job[3]->epochs.newest = hosts[1].engine->job[3]->epochs.whole; /* it was told of no such codec */
+    hosts[1].engine->job[3]->epochs.kept[0] = hosts[1].engine->job[3]->epochs.whole; /* it was told of no such codec */
     all_reduce(0);
     for (uint32_t h = 0; h < HOSTS; h++) {
         ut_stats stats;

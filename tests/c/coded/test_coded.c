@@ -176,7 +176,7 @@ static void an_owner_dies__and_calls_wait_for_the_next_epoch(void)
         CHECK_EQ(has_receipt(h), false);
     part_from_the_silent();
     for (uint32_t h = 0; h < n; h += h ? 1 : 2)
-        hosts[h].engine->job[0]->epochs.newest.from = ut_step_first_op(1) + 30;
+        hosts[h].engine->job[0]->epochs.kept->from = ut_step_first_op(1) + 30;
     run(50 * UT_MS);
     for (uint32_t h = 0; h < n; h += h ? 1 : 2)
         CHECK_EQ(exact(h, 1, 1).op_seq, ut_step_first_op(1) + 32);

@@ -32,13 +32,13 @@ static ut_epoch epoch(uint64_t number, uint64_t from)
 static void init__all_own_and_options_name_themselves(void)
 {
     ut_epochs plain = begin(0), coded = begin(1);
-    CHECK_EQ(plain.newest.number, 0);
-    CHECK_EQ(plain.newest.id, 0);
-    CHECK_HEX(plain.newest.owners, ALL);
+    CHECK_EQ(plain.kept->number, 0);
+    CHECK_EQ(plain.kept->id, 0);
+    CHECK_HEX(plain.kept->owners, ALL);
     CHECK_EQ(ut_epoch_at(&plain, 0)->number, 0);
     CHECK_EQ(ut_epoch_at(&plain, UINT64_MAX)->number, 0);
-    CHECK_NE((uint16_t)coded.newest.id, 0);         /* hosts that begin with other options refuse each other's data */
-    CHECK_HEX(coded.newest.id, 0x106e11b2223f6961); /* the same in every build */
+    CHECK_NE((uint16_t)coded.kept->id, 0);         /* hosts that begin with other options refuse each other's data */
+    CHECK_HEX(coded.kept->id, 0x106e11b2223f6961); /* the same in every build */
     CHECK_EQ(ut_epoch_at(&coded, 3)->option[UT_EPOCH_CODEC], 1);
     CHECK_EQ(coded.whole.id, 0); /* what needs every host is plain */
     CHECK_EQ(coded.whole.option[UT_EPOCH_CODEC], 0);
@@ -94,8 +94,12 @@ static void take__holds_from_its_op_and_those_before_keep_theirs(void)
         {"nor is one in whose place an earlier op comes", {{1, 6, 0}, {2, 3, 1}}, {0, 0, 0, 2, 2, 2, 2, 2}},
         {"nor one that is put off behind what is open", {{1, 5, 0}, {2, 3, 5}}, {0, 0, 0, 0, 0, 2, 2, 2}},
         {"of three none takes the ops of another", {{1, 2, 0}, {2, 4, 2}, {3, 6, 4}}, {0, 0, 1, 1, 2, 2, 3, 3}},
-        {"an op that is yet to open keeps its own, though two came since", {{1, 3, 1}, {2, 6, 1}}, {0, 0, 0, 1, 1, 1, 2, 2}},
-        {"nor does one of which nothing is left stand before it", {{1, 3, 1}, {2, 6, 1}, {3, 2, 1}}, {0, 0, 3, 3, 3, 3, 3, 3}},
+        {"an op that is yet to open keeps its own, though two came since",
+         {{1, 3, 1}, {2, 6, 1}},
+         {0, 0, 0, 1, 1, 1, 2, 2}},
+        {"nor does one of which nothing is left stand before it",
+         {{1, 3, 1}, {2, 6, 1}, {3, 2, 1}},
+         {0, 0, 3, 3, 3, 3, 3, 3}},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         ut_epochs e = begin(0);
@@ -112,11 +116,11 @@ static void take__holds_from_its_op_and_those_before_keep_theirs(void)
 static void take__the_newest_few_are_kept(void)
 {
     ut_epochs e = begin(0);
-    for (uint64_t number = 1; number <= UT_EPOCHS_BEFORE + 2; number++) {
+    for (uint64_t number = 1; number <= UT_EPOCHS_KEPT + 1; number++) {
         ut_epoch x = epoch(number, 10 * number);
         CHECK_EQ(ut_epochs_take(&e, &x, 0), UT_OK);
     }
-    for (uint64_t number = 2; number <= UT_EPOCHS_BEFORE + 2; number++)
+    for (uint64_t number = 2; number <= UT_EPOCHS_KEPT + 1; number++)
         CHECK_EQ(ut_epoch_at(&e, 10 * number)->number, number);
     CHECK_EQ(ut_epoch_at(&e, 0)->number, 2); /* the oldest that is kept */
 }
@@ -126,8 +130,8 @@ static void take__ranks_are_the_jobs_if_it_says_none(void)
     ut_epochs e = begin(0);
     ut_epoch x = epoch(1, 0);
     CHECK_EQ(ut_epochs_take(&e, &x, 0), UT_OK);
-    CHECK_BYTES(e.newest.ranks_of, e.whole.ranks_of, sizeof e.whole.ranks_of);
-    CHECK_EQ(e.newest.ranks_of[2], 3);
+    CHECK_BYTES(e.kept->ranks_of, e.whole.ranks_of, sizeof e.whole.ranks_of);
+    CHECK_EQ(e.kept->ranks_of[2], 3);
 }
 
 static void take__a_whole_result_may_be_of_the_members_alone(void)

@@ -167,12 +167,9 @@ static void move__waits_as_long_as_the_other_address_took(void)
     static const struct {
         ut_ns silence, took, wait;
     } rows[] = {
-        {0, 5 * UT_MS, UT_MOVE_WAIT_MIN_NS},
-        {0, 30 * UT_MS, 90 * UT_MS},
-        {0, 300 * UT_MS, UT_MOVE_WAIT_FAR_NS},
-        {500 * UT_MS, 5 * UT_MS, UT_MOVE_WAIT_MIN_NS},
-        {500 * UT_MS, 100 * UT_MS, 300 * UT_MS},
-        {50 * UT_MS, 40 * UT_MS, 50 * UT_MS},
+        {0, 5 * UT_MS, UT_MOVE_WAIT_MIN_NS},     {0, 30 * UT_MS, 90 * UT_MS},
+        {0, 300 * UT_MS, UT_MOVE_WAIT_FAR_NS},   {500 * UT_MS, 5 * UT_MS, UT_MOVE_WAIT_MIN_NS},
+        {500 * UT_MS, 100 * UT_MS, 300 * UT_MS}, {50 * UT_MS, 40 * UT_MS, 50 * UT_MS},
     };
     for (unsigned i = 0; i < sizeof rows / sizeof *rows; i++) {
         const ut_addr other = at(2);

@@ -118,6 +118,19 @@ def test_report__adds_up_receipts_of_all_ranks_and_seeds() -> None:
         assert piece in text, piece
 
 
+def test_left_texts__tell_who_left_and_what_it_was_to_the_others() -> None:
+    run = a_run(1, 0.5, [summary()])
+    assert list(report.left_texts([run])) == []
+    run.start["leaves"] = [2, 1.5]
+    run.result.update(stayed=[0, 1, 3], longest_step_ms=123.4)
+    assert list(report.left_texts([run])) == [
+        "Seed 1: site 2 left after 1.5 s. Sites 0, 1, 3 made all their steps; the longest took site 0 123 ms, half of "
+        "them 20.0 ms at most."
+    ]
+    run.result["stayed"] = [0, 1, 2, 3]
+    assert list(report.left_texts([run])) == ["Seed 1: the training was over before site 2 was to leave, after 1.5 s."]
+
+
 def test_cluster__a_child_that_fails_is_reported_with_its_last_words() -> None:
     with Cluster() as cluster:
         command = [sys.executable, "-c", "import sys; sys.exit('the reason')"]
@@ -468,6 +481,10 @@ def test_report__says_who_was_not_waited_for() -> None:
         (["--wan", "50,1%"], "--wan is '50,1%'; allowed: ROUND TRIP,LOSS,RATE as in 50ms,1%,50Mbit"),
         (["--wan", "50ms,1%,50Mbit", "--loss", "1%"], "none with --sparse, --loss or --rate"),
         (["--wan", "50ms,1%,50Mbit", "--policy", "solo"], "with a --policy"),
+        (["--leave", "1:1s"], "--leave is '1:1s'; allowed: none without --wan"),
+        (["--wan", "50ms,1%,50Mbit", "--leave", "0:1s"], "a site from 1 to 1, and a time"),
+        (["--wan", "50ms,1%,50Mbit", "--leave", "2:1s"], "a site from 1 to 1, and a time"),
+        (["--wan", "50ms,1%,50Mbit", "--leave", "soon"], "leave is 'soon'; allowed: SITE:TIME, as in 2:10s"),
         (["--loss", "1%", "--backend", "gloo"], "--loss is '1%'; allowed: none with --backend gloo"),
     ],
 )

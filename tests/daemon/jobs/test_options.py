@@ -182,8 +182,8 @@ def test_changes__are_told_with_units_and_nothing_else() -> None:
     assert DEFAULTS.changes(DEFAULTS) == "as before"
 
 
-def test_in_force__two_sets_are_kept_and_each_has_its_ops() -> None:
-    """As the engine keeps two epochs: of an op that is not open yet, what the newest says holds if it is to."""
+def test_in_force__each_set_has_its_ops() -> None:
+    """As the engine keeps epochs: an op that is yet to open has what holds in it, however many came since."""
     told: list[int] = []
     here = InForce(DEFAULTS, lambda: told.append(1))
     one, two = Options(tau=1), Options(tau=2)
@@ -196,6 +196,12 @@ def test_in_force__two_sets_are_kept_and_each_has_its_ops() -> None:
     here.take(one, 8, 7)  # in the place of one under which no op was opened
     assert (here.options, here.at(8), here.at(7)) == (one, one, one)
     assert len(told) == 3
+    later = [Options(tau=tau) for tau in range(3, 6)]
+    for number, each in enumerate(later):
+        here.take(each, 10 + 2 * number, 9)
+    assert [here.at(op) for op in range(8, 16)] == [one, one, *(each for each in later for _ in range(2))]
+    here.take(two, 12, 9)
+    assert [here.at(op) for op in (11, 12, 15)] == [later[0], two, two]
 
 
 async def tuned(daemon: Daemon, job: str = "job", **fields: Any) -> admin_pb2.TuneResponse:

@@ -10,13 +10,14 @@ void ut_epochs_init(ut_epochs *e, const ut_epoch *first, const uint16_t most[UT_
     memcpy(e->most, most, sizeof e->most);
     e->whole.number = e->whole.id = e->whole.from = 0;
     memset(e->whole.option, 0, sizeof e->whole.option);
-    e->newest = e->whole;
-    memcpy(e->newest.option, first->option, sizeof first->option);
+    ut_epoch *began = e->kept;
+    *began = e->whole;
+    memcpy(began->option, first->option, sizeof first->option);
     for (unsigned i = 0; i < UT_EPOCH_OPTIONS; i++) /* hosts that were told other options must not take each other's */
         if (first->option[i])
-            e->newest.id ^= ut_mix(first->option[i] | (uint64_t)(i + 1) << 32);
-    for (unsigned i = 0; i < UT_EPOCHS_BEFORE; i++)
-        e->before[i] = e->newest;
+            began->id ^= ut_mix(first->option[i] | (uint64_t)(i + 1) << 32);
+    for (unsigned i = 1; i < UT_EPOCHS_KEPT; i++)
+        e->kept[i] = *began;
 }
 
 /* Ranks of the members. */
@@ -64,21 +65,22 @@ int ut_epochs_take(ut_epochs *e, const ut_epoch *given, uint64_t next_open)
 {
     if (!is_possible(e, given))
         return UT_ERR_ARGUMENT;
-    if (given->number == e->newest.number && given->id == e->newest.id)
+    if (given->number == e->kept->number && given->id == e->kept->id)
         return UT_OK;
-    if (given->number <= e->newest.number)
+    if (given->number <= e->kept->number)
         return UT_ERR_SEQUENCE;
     uint64_t from = UT_MAX2(given->from, next_open);
-    if (e->newest.from < from) { /* else no op was opened under it, and none will be */
-        memmove(e->before + 1, e->before, sizeof e->before - sizeof *e->before);
-        e->before[0] = e->newest;
-    }
-    e->newest = *given;
-    e->newest.from = from;
-    ut_epochs_keep_fixed(e, &e->newest);
-    memcpy(e->newest.ranks_of, e->whole.ranks_of, sizeof e->newest.ranks_of);
+    unsigned gone = 0; /* those whose ops it takes, all of them: no op was opened under these, and none will be */
+    while (gone < UT_EPOCHS_KEPT - 1 && e->kept[gone].from >= from)
+        gone++;
+    memmove(e->kept + 1, e->kept + gone, (UT_EPOCHS_KEPT - UT_MAX2(gone, 1u)) * sizeof *e->kept);
+    ut_epoch *newest = e->kept;
+    *newest = *given;
+    newest->from = from;
+    ut_epochs_keep_fixed(e, newest);
+    memcpy(newest->ranks_of, e->whole.ranks_of, sizeof newest->ranks_of);
     if (e->held_until != UT_NEVER)
         e->held_until = 0;
-    assert(e->before[0].number < e->newest.number);
+    assert(e->kept[1].number < newest->number);
     return UT_OK;
 }

@@ -16,9 +16,9 @@
 
 enum {
     UT_EPOCH_OPTIONS = 4,
-    /* Epochs that are kept beside the newest: another host may have opened, under any of them, an op that this one has yet
-     * to open. Hosts are a few ops apart, and each epoch holds from an op that no host had opened. */
-    UT_EPOCHS_BEFORE = 4,
+    /* Another host may have opened an op that this one has yet to open, under an epoch before the newest. Hosts are a
+     * few ops apart, and each epoch holds from an op that no host had opened. */
+    UT_EPOCHS_KEPT = 8,
 };
 
 /* What else is agreed on, by what hosts measure: places in ut_epoch.option. Each is a number from 0 to the `most` that
@@ -40,8 +40,8 @@ typedef struct ut_epoch {
 } ut_epoch;
 
 typedef struct ut_epochs {
-    ut_epoch whole;          /* number 0 and id 0: all hosts, no option. Ops that need every host run under it */
-    ut_epoch newest, before[UT_EPOCHS_BEFORE]; /* before: the newer first; none has an op that the one after it has */
+    ut_epoch whole;                /* number 0 and id 0: all hosts, no option. Ops that need every host run under it */
+    ut_epoch kept[UT_EPOCHS_KEPT]; /* the newest first; each ends where the one before it in this order begins */
     uint16_t most[UT_EPOCH_OPTIONS]; /* the largest value of each option */
     uint64_t on_paths;               /* number of the epoch whose options the paths have */
     uint64_t held_from;              /* ops from this one on are not opened ...; UINT64_MAX: there is no hold */
@@ -51,8 +51,8 @@ typedef struct ut_epochs {
 /* The job begins with |first|, of which all hosts are members and owners. Its number, its id, and the op from which it
  * holds are not read. */
 void ut_epochs_init(ut_epochs *e, const ut_epoch *first, const uint16_t most[UT_EPOCH_OPTIONS]);
-/* Takes |given|, which holds from the next op on that opens here, |next_open|, if it is to hold from an earlier one. Ops
- * before that keep what they have. It ends a hold that has an end: one without is for a job with too few hosts, and
+/* Takes |given|, which holds from the next op on that opens here, |next_open|, if it is to hold from an earlier one.
+ * Ops before that keep what they have. It ends a hold that has an end: one without is for a job with too few hosts, and
  * only another hold takes its place.
  * UT_ERR_SEQUENCE, and nothing is changed: |given| is neither newer than the newest nor the newest again.
  * UT_ERR_ARGUMENT: it cannot be one of this job. */
@@ -63,11 +63,11 @@ void ut_epochs_keep_fixed(const ut_epochs *e, ut_epoch *given);
 /* Returns what holds in op |op_seq|, as far as this host knows. */
 static inline const ut_epoch *ut_epoch_at(const ut_epochs *e, uint64_t op_seq)
 {
-    assert(e->newest.owners);
-    const ut_epoch *at = &e->newest;
-    for (unsigned i = 0; op_seq < at->from && i < UT_EPOCHS_BEFORE; i++)
-        at = &e->before[i];
-    return at;
+    unsigned at = 0;
+    while (op_seq < e->kept[at].from && at < UT_EPOCHS_KEPT - 1)
+        at++;
+    assert(e->kept[at].owners);
+    return &e->kept[at];
 }
 
 /* Ops from |op_seq| on are not opened before |until|. It takes the place of an earlier hold. */

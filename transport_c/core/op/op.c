@@ -36,6 +36,8 @@ ut_ns ut_op_room_at(const ut_job *j, const ut_submission *s, ut_ns since)
 {
     if (j->op[s->op_seq % UT_OPS_MAX].seq == s->op_seq || s->op_seq < j->next_open)
         return 0; /* its own place, or an answer that needs none */
+    if (s->op_seq >= j->next_open + UT_OPS_MAX)
+        return UT_NEVER; /* it is the place of an op that others have yet to call: refused calls bring a rank so far */
     return UT_MAX2(place_at(j, s, since), ut_epochs_open_at(&j->epochs, s->op_seq));
 }
 
@@ -195,6 +197,7 @@ void ut_op_skip(ut_job *j, uint64_t seq, ut_ns now)
     j->next_open = seq + 1;
     ut_job_raise_rx_floor(j);
     ut_job_speak(j, now);
+    j->host->room(j->host->context);
 }
 
 bool ut_job_hold_over(ut_job *j, ut_ns now)

@@ -33,7 +33,7 @@ void ut_job_epochs_init(ut_job *j)
 void ut_job_wishes(const ut_job *j, uint64_t *ret_next_op, uint16_t ret_option[UT_EPOCH_OPTIONS])
 {
     *ret_next_op = j->next_open;
-    choose(j, &j->epochs.newest, ret_option);
+    choose(j, j->epochs.kept, ret_option);
 }
 
 /* All others need every host, and have no codec: they are alike under any epoch. */

@@ -54,7 +54,7 @@ uint64_t ut_coded_first_op(const ut_job *j)
         if (h != j->config.self && ut_job_host_is_up(j, h) && ut_step_of_op(j->ledger.row[h].rx_floor) == step)
             next = UT_MAX2(next, j->ledger.row[h].rx_floor);
     /* Nor can one under an epoch that lacks an owner. */
-    const uint64_t newer = j->epochs.newest.from;
+    const uint64_t newer = j->epochs.kept->from;
     if (lacks_owner(j, next) && ut_step_of_op(newer) == step && !lacks_owner(j, newer))
         next = UT_MAX2(next, newer);
     return first + (next - first + UT_OPS_MAX - 1) / UT_OPS_MAX * UT_OPS_MAX;

@@ -42,7 +42,7 @@ typedef struct sim_coded_op {
 /* What is known of a step. */
 typedef struct sim_coded_step {
     bool result, exact;
-    uint64_t op_seq, digest;
+    uint64_t op_seq, view, digest; /* view: of the epoch */
 } sim_coded_step;
 
 typedef struct sim_coded {
