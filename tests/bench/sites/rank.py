@@ -82,8 +82,8 @@ def torchft(
     often = {"timeout": timedelta(seconds=TORCHFT_S), "quorum_timeout": timedelta(seconds=TORCHFT_S)}
     manager = Manager(  # all begin with the same seed, so no model has to be fetched
         ProcessGroupGloo(timedelta(seconds=TORCHFT_S)), None, None, min_replica_size=world, use_async_quorum=False,
-        init_sync=False, rank=0, world_size=1, store_addr=mine, store_port=store.port, hostname=mine, replica_id=f"site{rank}",
-        lighthouse_addr=f"http://{request['addresses'][0]}:{port}", **often,
+        init_sync=False, rank=0, world_size=1, store_addr=mine, store_port=store.port, hostname=mine,
+        replica_id=f"site{rank}", lighthouse_addr=f"http://{request['addresses'][0]}:{port}", **often,
     )  # fmt: skip
     outer = torch.optim.SGD(model.parameters(), lr=OUTER_LR, momentum=OUTER_MOMENTUM, nesterov=True)
     try:
