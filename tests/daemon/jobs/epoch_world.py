@@ -154,6 +154,7 @@ class World:
         self.owed: set[tuple[Member, Member]] = set()
         self.again: set[int] = set()
         self.decided: set[int] = set()
+        self.held_since: dict[int, float] = {}  # by the first honest host that heard of it
         self.accepted: dict[int, dict[Member, float]] = collections.defaultdict(dict)
         self.children: dict[tuple[int, tuple[Any, ...]], Epoch] = {}
         self.epochs: dict[int, Epoch] = {}
@@ -343,6 +344,7 @@ class World:
                 self.bad(host, "goes back to an epoch from which its own comes")
         base = self.epochs.get(epoch.parent)
         self.decided.add(epoch.id)
+        self.held_since.setdefault(epoch.id, self.now)
         child = self.children.setdefault((epoch.parent, epoch.line), epoch)
         if child.id != epoch.id:
             if self.liar is not None and (base is None or self.liar.me in base.members):
@@ -373,7 +375,8 @@ class World:
             see = [x for x in see if self.now - self.hosts[x].since[m] >= STEADY_S]
             if 2 * len(see) > len(base.members):
                 long_ago = [x for x, at in self.accepted[epoch.id].items() if self.now - at >= STEADY_S]
-                if epoch.id in self.again or quorum(base, long_ago):
+                held = self.now - self.held_since[epoch.id] >= STEADY_S  # by a host that heard of it before this one
+                if epoch.id in self.again or held or quorum(base, long_ago):
                     self.stats["out by an earlier decision"] += 1
                 else:
                     self.bad(host, f"host {m} is out although {len(see)} of {len(base.members)} see it")

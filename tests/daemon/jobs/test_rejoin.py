@@ -141,7 +141,7 @@ async def test_watch_breaks__but_the_daemon_lives(house: House) -> None:
 
 async def test_watch_that_never_stood__is_not_taken_for_life(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """A daemon that died between its Connect and the first watch: no stream breaks to tell of it."""
-    monkeypatch.setattr("ultima.daemon.hosts.watching.MISSED_SECONDS", 0.5)
+    monkeypatch.setattr("ultima.daemon.hosts.watching.MISSED_SECONDS", 2.0)
     daemons = [await house.daemon(), await house.daemon()]
 
     def dead(*_: object) -> None:
