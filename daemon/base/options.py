@@ -221,7 +221,7 @@ def differing(here: Options, there: Options) -> tuple[str, str, str] | None:
     return None
 
 
-EPOCHS_KEPT = 8  # as many as the engine
+EPOCHS_KEPT = 16  # as many as the engine
 
 
 class InForce:

@@ -18,7 +18,7 @@ enum {
     UT_EPOCH_OPTIONS = 4,
     /* Another host may have opened an op that this one has yet to open, under an epoch before the newest. Hosts are a
      * few ops apart, and each epoch holds from an op that no host had opened. */
-    UT_EPOCHS_KEPT = 8,
+    UT_EPOCHS_KEPT = 16,
 };
 
 /* What else is agreed on, by what hosts measure: places in ut_epoch.option. Each is a number from 0 to the `most` that
