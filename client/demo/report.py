@@ -278,8 +278,9 @@ def left_texts(runs: list[Run]) -> Iterator[str]:
             yield f"Seed {run.seed}: the training was over before site {site} was to leave, after {seconds:g} s."
             continue
         others = ", ".join(map(str, run.result["stayed"]))
+        stayed = f"Sites {others} made all their" if "," in others else f"Site {others} made all its"
         yield (
-            f"Seed {run.seed}: site {site} left after {seconds:g} s. Sites {others} made all their steps; the longest "
+            f"Seed {run.seed}: site {site} left after {seconds:g} s. {stayed} steps; the longest "
             f"took site 0 {run.result['longest_step_ms']:.0f} ms, half of them {run.result['step_ms']:.1f} ms at most."
         )
 

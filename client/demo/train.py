@@ -165,7 +165,7 @@ def train(options: argparse.Namespace) -> dict[str, Any]:
         "train_s": sum(times),
         "replicas_equal": replicas_equal(model, stayed),
         "stayed": stayed,
-        "longest_step_ms": max(settled) * 1e3,
+        "longest_step_ms": max(times[1:] or times) * 1e3,
         "receipts": everyones(asdict(trainer.receipts())) if options.backend == "ultima" else [],
         "rounds": trainer.rounds,
         "ranks": everyones(trainer.account(sum(times))),

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Training between sites: DiLoCo on Ultima beside plain DDP and torchft's DiLoCo over Gloo, on a long path.
 
-    python -m tests.bench.sites.main [--only time|share|bytes] [--seeds 2] [--quick]
+    python -m tests.bench.sites.main [--only time|share|bytes] [--seeds 2]
 
 Four sites in a lab of namespaces (root), 50 ms there and back, 50 Mbit/s, no loss and 1 %.
 

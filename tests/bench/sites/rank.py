@@ -20,7 +20,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -164,7 +163,6 @@ def main() -> None:
     # What the libraries print must not be taken for an answer.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    socket.setdefaulttimeout(None)
     torch.set_num_threads(1)
     images = data.load("auto")
     if options.contender == "ultima":

@@ -127,6 +127,8 @@ def test_left_texts__tell_who_left_and_what_it_was_to_the_others() -> None:
         "Seed 1: site 2 left after 1.5 s. Sites 0, 1, 3 made all their steps; the longest took site 0 123 ms, half of "
         "them 20.0 ms at most."
     ]
+    run.result["stayed"] = [0]
+    assert "Site 0 made all its steps;" in next(report.left_texts([run]))
     run.result["stayed"] = [0, 1, 2, 3]
     assert list(report.left_texts([run])) == ["Seed 1: the training was over before site 2 was to leave, after 1.5 s."]
 

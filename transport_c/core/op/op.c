@@ -36,7 +36,8 @@ ut_ns ut_op_room_at(const ut_job *j, const ut_submission *s, ut_ns since)
 {
     if (j->op[s->op_seq % UT_OPS_MAX].seq == s->op_seq || s->op_seq < j->next_open)
         return 0; /* its own place, or an answer that needs none */
-    if (s->op_seq >= UT_MAX2(j->next_open, j->host->next_call(j->host->context, j->number)) + UT_OPS_MAX)
+    if (s->op_seq >= j->next_open + UT_OPS_MAX &&
+        s->op_seq >= j->host->next_call(j->host->context, j->number) + UT_OPS_MAX)
         return UT_NEVER; /* it is the place of an op that others have yet to call: refused calls bring a rank so far */
     return UT_MAX2(place_at(j, s, since), ut_epochs_open_at(&j->epochs, s->op_seq));
 }
