@@ -1,38 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """The numpy scripts of `examples/`, one process beside each daemon: they learn, whatever starts the ops."""
 
-import os
 import re
-import subprocess
 
 import pytest
 
 from tests.e2e.hosts import Hosts, new_job_name
-from tests.nursery import COMMANDS, nursery_of
+from tests.e2e.scripts import run_example
+from tests.nursery import COMMANDS
 
 
 def run_all(hosts: Hosts, script: str, *arguments: str) -> list[str]:
     """What each rank printed; rank r on host r."""
-    plain = {name: value for name, value in os.environ.items() if not name.startswith(("ULTIMA", "MASTER"))}
-    shared = plain | {"WORLD_SIZE": str(len(hosts)), "ULTIMA_JOB": new_job_name(), "OMP_NUM_THREADS": "1"}
-    shared["ULTIMA_RENDEZVOUS"] = hosts[0].rendezvous
-    ranks = [
-        nursery_of(COMMANDS).start(
-            f"examples.{script}",
-            arguments,
-            shared | {"RANK": str(rank), "ULTIMA_SOCKET": str(host.socket)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
-        for rank, host in enumerate(hosts)
-    ]
-    try:
-        said = ["".join(each.communicate(timeout=100)) for each in ranks]
-    finally:
-        for each in ranks:
-            each.kill()
-    assert [each.returncode for each in ranks] == [0] * len(hosts), "\n".join(said)
-    return said
+    shared = {"WORLD_SIZE": str(len(hosts)), "ULTIMA_JOB": new_job_name(), "ULTIMA_RENDEZVOUS": hosts[0].rendezvous}
+    return run_example(
+        script, COMMANDS, [(host, arguments, shared | {"RANK": str(rank)}) for rank, host in enumerate(hosts)]
+    )
 
 
 def error_of(said: str) -> float:

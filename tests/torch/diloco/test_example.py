@@ -3,38 +3,22 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 from collections.abc import Sequence
 
 import pytest
 
-from tests.e2e.hosts import Hosts, free_port, running
-from tests.nursery import TORCH, nursery_of
+from tests.e2e.hosts import free_port, running
+from tests.e2e.scripts import Rank, run_example
+from tests.nursery import TORCH
 
 pytestmark = [pytest.mark.timeout(180), pytest.mark.check]
 STEPS, EVERY = 120, 20
 
 
-def run_all(hosts: Hosts, ranks: Sequence[tuple[int, Sequence[str], dict[str, str]]]) -> list[str]:
-    """What each rank printed: of each its host, its arguments, and what is in its environment besides."""
-    plain = {name: value for name, value in os.environ.items() if not name.startswith(("ULTIMA", "MASTER"))}
-    processes = [
-        nursery_of(TORCH).start(
-            "examples.diloco", ["--steps", str(STEPS), "--every", str(EVERY), *arguments],
-            plain | more | {"ULTIMA_SOCKET": str(hosts[host].socket), "OMP_NUM_THREADS": "1"},
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )
-        for host, arguments, more in ranks
-    ]  # fmt: skip
-    try:
-        said = ["".join(each.communicate(timeout=120)) for each in processes]
-    finally:
-        for each in processes:
-            each.kill()
-    assert [each.returncode for each in processes] == [0] * len(ranks), "\n".join(said)
-    return said
+def run_all(ranks: Sequence[Rank]) -> list[str]:
+    arguments = ["--steps", str(STEPS), "--every", str(EVERY)]
+    return run_example("diloco", TORCH, [(host, [*arguments, *more], variables) for host, more, variables in ranks])
 
 
 def loss_of(said: str) -> str:
@@ -46,7 +30,7 @@ def loss_of(said: str) -> str:
 def test_one_rank_a_site__learns_and_has_the_same_model() -> None:
     with running(2) as hosts:
         shared = {"WORLD_SIZE": "2", "ULTIMA_RENDEZVOUS": hosts[0].rendezvous}
-        said = run_all(hosts, [(rank, [], shared | {"RANK": str(rank)}) for rank in range(2)])
+        said = run_all([(hosts[rank], [], shared | {"RANK": str(rank)}) for rank in range(2)])
     losses = {loss_of(each) for each in said}
     assert len(losses) == 1 and 0 < float(losses.pop()) < 1.45, "what it is to learn has a variance of 1.5"
 
@@ -57,10 +41,10 @@ def test_sites_of_two_ranks__under_fsdp2() -> None:
         for site in range(2):
             port = str(free_port())
             for place in range(2):
-                ranks.append((site, ["--site", str(site), "--meet", hosts[0].rendezvous], {
+                ranks.append((hosts[site], ["--site", str(site), "--meet", hosts[0].rendezvous], {
                     "RANK": str(place), "LOCAL_RANK": str(place), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
                     "MASTER_PORT": port}))  # fmt: skip
-        said = run_all(hosts, ranks)
+        said = run_all(ranks)
     losses = {loss_of(each) for each in said}
     assert len(losses) == 1 and 0 < float(losses.pop()) < 1.45
     assert sum("site 1 of 2" in each for each in said) == 2
