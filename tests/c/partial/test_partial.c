@@ -309,25 +309,6 @@ static void partial__taken_back_at_the_deadline(void)
     end();
 }
 
-/* What was given went into an op that is over, and that is not the one that was asked for: nothing is answered but
- * that.
- */
-static void partial__empty_at_the_deadline(void)
-{
-    begin(2, 1, policy(UT_POLICY_SOLO));
-    run(10 * UT_MS);
-    give(0, 9, 5, 0);
-    run(20 * UT_MS);
-    CHECK_EQ(newest(0).op_seq, 0);
-    CHECK(!has_receipt(0));
-    run(UT_SECOND);
-    ut_receipt r = receipt(0);
-    CHECK_EQ(r.status, UT_EMPTY);
-    CHECK_EQ(r.kept, 0);
-    CHECK_RESULT(0, 0); /* untouched */
-    end();
-}
-
 /* The result may come to where the contribution lies; if an earlier op's comes there first, what was given is gone. */
 static void partial__in_place(void)
 {
@@ -421,6 +402,28 @@ static void partial__ranks_of_one_host(void)
     end();
 }
 
+/* Calls ask for the op after the next one, which takes what they give: they are answered by it. Else each waits for an
+ * op that needs what nobody has any more, until its deadline, and asks for one too many again. */
+static void partial__asks_for_one_too_many(void)
+{
+    begin(2, 1, policy(UT_POLICY_FULL));
+    run(10 * UT_MS);
+    for (uint64_t op = 0; op < 3; op++) {
+        give(0, 4, op + 1, 0);
+        give(1, 8, op + 1, 0);
+        run(10 * UT_MS);
+        for (uint32_t h = 0; h < 2; h++) {
+            ut_receipt r = receipt(h);
+            CHECK_EQ(r.op_seq, op);
+            CHECK_EQ(r.status, UT_COMPLETE);
+            CHECK_EQ(r.slot, UT_SLOT_FRESH);
+            CHECK_EQ(r.kept, 0);
+            CHECK_RESULT(h, 6);
+        }
+    }
+    end();
+}
+
 int main(int argc, char **argv)
 {
     check_begin(argc, argv);
@@ -433,9 +436,9 @@ int main(int argc, char **argv)
     RUN(partial__late_is_for_the_next);
     RUN(partial__replaced_or_overtaken);
     RUN(partial__taken_back_at_the_deadline);
-    RUN(partial__empty_at_the_deadline);
     RUN(partial__in_place);
     RUN(partial__sticky);
     RUN(partial__ranks_of_one_host);
+    RUN(partial__asks_for_one_too_many);
     return check_end();
 }

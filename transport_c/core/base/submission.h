@@ -42,7 +42,7 @@ typedef struct ut_submission {
     /* The job says which of the two it is. */
     union {
         struct {                  /* in partial jobs */
-            uint64_t wanted;      /* the caller takes the result of this op or of a later one */
+            uint64_t wanted;      /* the caller takes the result of this op, of a later one, or of what took its gift */
             uint32_t oldest_step; /* the trainer's own number of the oldest step in what it gives */
             union {
                 uint32_t newest_step; /* the number of the newest step in it */
@@ -129,9 +129,9 @@ static inline bool ut_lies_inside(uint64_t at, uint64_t bytes, uint64_t arena)
  * - STICKY, with GIVE: ops take the contribution again and again, until it is replaced.
  * - NOWAIT: if no op from `wanted` on has ended, the answer comes at once, EMPTY.
  *
- * Without NOWAIT the call waits for such an op until its deadline. If none has ended by then, a contribution that no op
- * took is taken back, and the call is answered INSUFFICIENT with its own value. An op that this contribution starts has
- * as much time as lies between the submission and the deadline. */
+ * Without NOWAIT the call waits until its deadline for such an op, or for the one that takes its contribution. If none
+ * has ended by then, a contribution that no op took is taken back, and the call is answered INSUFFICIENT with its own
+ * value. An op that this contribution starts has as much time as lies between the submission and the deadline. */
 enum {
     UT_SUBMIT_AGREE = 0x01,
     UT_SUBMIT_ADAPTIVE = 0x02,
