@@ -48,6 +48,7 @@ log = logging.getLogger("ultimad.jobs")
 
 LEFT_MAX = 256  # names whose last life is remembered
 LINGER_SECONDS = 2.0  # for which other hosts, where none is far, can still ask for what a host's last op sent them
+SETTLED_SECONDS = 0.05  # from one look to the next whether they still can
 MOURN_SECONDS = 0.25  # the same of a host whose last trainer died, for which ops that are under way wait meanwhile
 
 
@@ -353,12 +354,20 @@ class JobTable(Entrance):
             session.trainer.hang_up()
 
     async def _linger(self, job: Job, seconds: float) -> None:
-        """Keeps the job in the engine while others may miss packets of its last op; they would count them as lost."""
+        """Keeps the job in the engine while others may miss packets of its last op; they would count them as lost.
+
+        Without a policy no later op is complete without the ranks that were here, so once the others have that last op
+        they are told that this host is gone: it would only hold up the next one.
+        """
+        loop, goes_on = asyncio.get_running_loop(), job.elastic or job.in_force is None or job.in_force.options.partial
 
         def decided() -> bool:
             return job.over or not job.empty or (job.links is not None and job.links.done())
 
-        await self._changes.until(decided, asyncio.get_running_loop().time() + seconds)
+        end = loop.time() + seconds
+        while not await self._changes.until(decided, min(loop.time() + SETTLED_SECONDS, end)) and loop.time() < end:
+            if not goes_on and job.number >= 0 and not self._engine.job_place(job.number).unsettled:
+                break
         self._dissolve_if_empty(job)
 
     def _dissolve_if_empty(self, job: Job) -> None:

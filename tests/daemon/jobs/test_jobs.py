@@ -340,27 +340,6 @@ async def test_leave__fast_rank_waits_for_the_next_life(house: House) -> None:
     assert wired(daemons)
 
 
-async def test_leave__host_stays_while_others_may_miss_packets_of_it(house: House) -> None:
-    daemons = [await house.daemon(), await house.daemon()]
-    slow, fast = await house.job(daemons)
-    await fast.leave()
-    assert engine(daemons[1]).removed_sessions == [0]
-    await asyncio.sleep(0.3)
-    assert engine(daemons[1]).jobs and engine(daemons[0]).path(0, 1).up
-    await slow.leave()  # nobody is left who could miss anything
-    took = await eventually(lambda: not engine(daemons[0]).jobs and not engine(daemons[1]).jobs, "both are free")
-    assert took < table.LINGER_SECONDS / 2
-
-
-async def test_leave__host_does_not_stay_for_ever(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table, "LINGER_SECONDS", 0.3)
-    daemons = [await house.daemon(), await house.daemon()]
-    _, fast = await house.job(daemons)
-    await fast.leave()
-    await eventually(lambda: not engine(daemons[1]).jobs, "the host is free")
-    await eventually(lambda: not engine(daemons[0]).path(0, 1).up, "the other one does not wait for it")
-
-
 async def test_leave__rank_that_died_may_come_back_while_its_host_stays(house: House) -> None:
     daemons = [await house.daemon(), await house.daemon()]
     trainers = [await house.trainer(daemons[at]) for at in (0, 1, 1)]
