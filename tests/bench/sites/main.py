@@ -198,18 +198,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     far = Far(TRIP_MS, 0.0, RATE_MBIT, TRIP_MS)
     with Lab(SITES, RATE_MBIT, unit="packet", far=far) as lab, Cluster(lab, anew=True) as cluster:
         bench = Bench(lab, cluster)
-        if said.only in (None, "time"):
-            for line in study_time(bench, said.seeds, said.steps):
-                print(line, flush=True)
-        if said.only in (None, "share"):
-            for line in study_share(bench, said.rounds):
-                print(line, flush=True)
-        if said.only in (None, "bytes"):
-            for line in study_bytes(bench, max(2, said.rounds // 3)):
-                print(line, flush=True)
+        studies = {
+            "time": lambda: study_time(bench, said.seeds, said.steps),
+            "share": lambda: study_share(bench, said.rounds),
+            "bytes": lambda: study_bytes(bench, max(2, said.rounds // 3)),
+        }
+        failed = 0
+        for name in [said.only] if said.only else studies:
+            try:
+                for line in studies[name]():
+                    print(line, flush=True)
+            except GangError as error:
+                failed = 1
+                print(f"sites: {name}: {error}", file=sys.stderr, flush=True)
         bench.stop()
     print(f"{time.monotonic() - began:.0f} s")
-    return 0
+    return failed
 
 
 if __name__ == "__main__":

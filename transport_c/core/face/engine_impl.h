@@ -74,9 +74,9 @@ void ut_engine_credit_tick(ut_engine *e, ut_ns now);
 void ut_engine_came_from(ut_engine *e, const ut_job *j, uint32_t host, ut_ns now);
 /* A path packet of |host| came. */
 void ut_engine_path(ut_engine *e, ut_job *j, uint32_t host, const ut_path *p, ut_ns now);
-/* Runs the timers of |host|'s addresses. |silent|: data that went to it was not heard of for long; it may have a data
- * port that only listens, and is elsewhere by now. */
-void ut_engine_path_tick(ut_engine *e, ut_job *j, uint32_t host, bool silent, ut_ns now);
+/* Runs the timers of |host|'s addresses. |unanswered|: data that was sent then was not heard of in time; UT_NEVER for
+ * none. The host may have a data port that only listens, and is elsewhere by now. */
+void ut_engine_path_tick(ut_engine *e, ut_job *j, uint32_t host, ut_ns unanswered, ut_ns now);
 
 /* valid.c */
 bool ut_engine_config_valid(const ut_engine_config *c);

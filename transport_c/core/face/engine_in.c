@@ -404,8 +404,7 @@ static void retry_submissions(ut_engine *e, ut_ns now)
     }
 }
 
-/* Where one peer is told something now, or an op has ended, those that are soon to be told something are told with it:
- * one turn of this host for all of them. */
+/* Where one peer is told something now, or an op has ended, those soon to be told are told with it: in one turn. */
 static void speak_together(ut_engine *e, ut_ns now)
 {
     bool due = false;
@@ -437,11 +436,12 @@ void ut_engine_tick(ut_engine *e, ut_ns now)
                 ut_op_tick(j, &j->op[k], now);
         for (uint32_t h = 0; h < j->config.hosts; h++) {
             ut_fate fate = {j, h, now};
+            const ut_ns sent = j->conn[h].tx.last;
             if (h == j->config.self)
                 continue;
             const bool probed = ut_conn_tick(&j->conn[h], now, ut_op_fate, &fate);
             e->stats.probes_sent += probed;
-            ut_engine_path_tick(e, j, h, probed && j->conn[h].tx.pto_doublings > UT_SILENT_PROBES, now);
+            ut_engine_path_tick(e, j, h, probed ? sent : UT_NEVER, now);
             if (now >= j->conn[h].say.again)
                 ut_op_say_again(j, h, now);
         }

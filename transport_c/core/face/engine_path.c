@@ -83,7 +83,7 @@ void ut_engine_path(ut_engine *e, ut_job *j, uint32_t host, const ut_path *p, ut
     speak(e, c);
 }
 
-void ut_engine_path_tick(ut_engine *e, ut_job *j, uint32_t host, bool silent, ut_ns now)
+void ut_engine_path_tick(ut_engine *e, ut_job *j, uint32_t host, ut_ns unanswered, ut_ns now)
 {
     ut_conn *c = &j->conn[host];
     if (c->state != UT_CONN_UP || !c->seal.cipher)
@@ -93,7 +93,8 @@ void ut_engine_path_tick(ut_engine *e, ut_job *j, uint32_t host, bool silent, ut
             moved(e, j, host, port, now);
         try(e, c, port, now);
     }
-    if (silent)
+    /* Nobody is there; or only its data port has moved, because the rest of it speaks. */
+    if (unanswered < UT_NEVER && (c->tx.pto_doublings > UT_SILENT_PROBES || c->rx.last > unanswered))
         ut_move_call(&c->move[UT_PORT_FEEDBACK], draw(e));
     speak(e, c);
 }
