@@ -334,7 +334,7 @@ class JobTable(Entrance):
         elif job.ready and not self._closing:
             self._announce(job)
             seconds = max(LINGER_SECONDS, self.fellows.patience(job)) if in_good_order else MOURN_SECONDS
-            self._spawn(self._linger(job, seconds), f"linger {job.name}")
+            self._spawn(self._linger(job, seconds, in_good_order), f"linger {job.name}")
         else:
             self._dissolve(job)
         if job.elastic and not job.empty:
@@ -353,20 +353,21 @@ class JobTable(Entrance):
             self._drop_session(job, other, in_good_order=False)
             session.trainer.hang_up()
 
-    async def _linger(self, job: Job, seconds: float) -> None:
+    async def _linger(self, job: Job, seconds: float, in_good_order: bool) -> None:
         """Keeps the job in the engine while others may miss packets of its last op; they would count them as lost.
 
         Without a policy no later op is complete without the ranks that were here, so once the others have that last op
-        they are told that this host is gone: it would only hold up the next one.
+        they are told that this host is gone: it would only hold up the next one. Who died may yet come back.
         """
-        loop, goes_on = asyncio.get_running_loop(), job.elastic or job.in_force is None or job.in_force.options.partial
+        loop, partial = asyncio.get_running_loop(), job.in_force is None or job.in_force.options.partial
+        goes = in_good_order and not job.elastic and not partial
 
         def decided() -> bool:
             return job.over or not job.empty or (job.links is not None and job.links.done())
 
         end = loop.time() + seconds
         while not await self._changes.until(decided, min(loop.time() + SETTLED_SECONDS, end)) and loop.time() < end:
-            if not goes_on and job.number >= 0 and not self._engine.job_place(job.number).unsettled:
+            if goes and job.number >= 0 and not self._engine.job_place(job.number).unsettled:
                 break
         self._dissolve_if_empty(job)
 
