@@ -3,12 +3,18 @@
 
 from __future__ import annotations
 
+import time
+from collections import deque
+
 import numpy as np
 
+from ultima.api.handle import Handle
 from ultima.api.job import Job
 from ultima.base.errors import InvalidArgument
 from ultima.local.rules import Floats
 from ultima.local.values import Layout, difference
+
+_PIECE, _AHEAD = 1 << 20, 2  # elements; pieces under way, so that the way is not idle between two
 
 
 def agree_on_layout(job: Job, layout: Layout) -> None:
@@ -27,10 +33,20 @@ def agree_on_layout(job: Job, layout: Layout) -> None:
             raise InvalidArgument("arrays", said, "the same tensors and settings on all ranks")
 
 
-def adopt_first(job: Job, theta: Floats) -> None:
-    """Gives all ranks the outer model of rank 0."""
+def adopt_first(job: Job, theta: Floats) -> float:
+    """Gives all ranks the outer model of rank 0. Returns how many seconds that took.
+
+    It goes in pieces, each with the deadline of an op: a large model may take longer than one op is given.
+    """
+    began = time.monotonic()
     if job.world_size > 1:
-        most = job.bucket_bytes_max // 4
+        most = min(_PIECE, job.bucket_bytes_max // 4)
+        handles: deque[Handle] = deque()
         for low in range(0, theta.size, most):
-            job.broadcast(theta[low : low + most])
+            if len(handles) == _AHEAD:
+                handles.popleft().wait()
+            handles.append(job.broadcast_async(theta[low : low + most]))
+        for handle in handles:
+            handle.wait()
     np.add(theta, np.float32(0), out=theta)
+    return time.monotonic() - began

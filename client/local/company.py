@@ -37,6 +37,9 @@ _ROOM = 4096  # bytes of a layout's text, or a power of two times as many
 class Company:
     """In a job of fixed ranks."""
 
+    copied_s = 0.0
+    """What it took to copy the outer model at the beginning."""
+
     def __init__(self, job: Job, layout: Layout) -> None:
         self._job, self._layout = job, layout
 
@@ -44,7 +47,7 @@ class Company:
         """Makes the outer model the same on all. Whether this rank comes to others that are about to call a round.
         Raises InvalidArgument where tensors or settings differ, and what the calls of the job raise."""
         agree_on_layout(self._job, self._layout)
-        adopt_first(self._job, theta)
+        self.copied_s = adopt_first(self._job, theta)
         return False
 
     def stands_still(self, turns: Turns) -> bool:

@@ -125,7 +125,8 @@ class FakeJob:
 
     def close(self) -> None: ...
 
-    def broadcast(self, array: Any) -> None: ...
+    def broadcast_async(self, array: Any) -> SimpleNamespace:
+        return SimpleNamespace(wait=lambda: None)
 
     def all_gather(self, array: Any, out: Any) -> None:
         out.reshape(self.net.ranks, -1)[:] = array
