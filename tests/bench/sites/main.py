@@ -159,10 +159,15 @@ def study_share(bench: Bench, rounds: int) -> Iterator[str]:
                        "every": EVERY, "delay": EVERY // fragments, "fragments": fragments}  # fmt: skip
             answers = bench.ask("ultima", {**request, "step_s": took / EVERY})
             computed = [100 * answer["computed"] for answer in answers]
+            waited, spent = (
+                statistics.fmean(100 * answer[key] / answer["elapsed_s"] for answer in answers)
+                for key in ("waited_s", "spent_s")
+            )
             ops = [each for answer in answers for each in answer["rounds"]]
             yield (
                 f"{loss:g} %, {wire}, {fragments} fragments, {took:.1f} s of steps to {EVERY}: computed "
-                f"{statistics.fmean(computed):.1f} % of the time, {min(computed):.1f} % at least; a fragment's op "
+                f"{statistics.fmean(computed):.1f} % of the time, {min(computed):.1f} % at least; waited {waited:.1f} "
+                f"%, made and took rounds {spent:.1f} %; a fragment's op "
                 f"{statistics.median(ops):.2f} s, at most {max(ops):.2f} s [{len(ops)}]"
             )
 
