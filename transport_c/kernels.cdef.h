@@ -6,6 +6,7 @@
 
 #define UT_BLOOM_HASHES_MAX ...
 int ut_kernels_init(int most);
+uint32_t ut_crc32c(uint32_t crc, const void *data, size_t len);
 typedef struct ut_selection {
     uint32_t above;
     size_t ties;

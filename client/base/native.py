@@ -28,8 +28,11 @@ class Library(Protocol):
     def ut_lanes_submit(self, lanes: Any, call: Any, /) -> int: ...
     def ut_lanes_take(self, lanes: Any, ret: Any, /) -> int: ...
 
-    # Sparse tensors: kernels/sparse.h
+    # Bytes: kernels/kernels.h
     def ut_kernels_init(self, most: int, /) -> int: ...
+    def ut_crc32c(self, crc: int, data: Any, length: int, /) -> int: ...
+
+    # Sparse tensors: kernels/sparse.h
     def ut_keep(self, kept: Any, add: Any, n: int, selection: Any, /) -> int: ...
     def ut_keep_momentum(
         self, kept: Any, velocity: Any, add: Any, momentum: float, n: int, selection: Any, /
@@ -72,3 +75,4 @@ class Library(Protocol):
 
 lib = cast(Library, _lib)
 ffi: Any = _ffi
+lib.ut_kernels_init(lib.UT_ISA_BEST)  # the best that this CPU has

@@ -33,8 +33,6 @@ _PAYLOAD_LEAST, _PAYLOAD_MOST = 64, 9216
 _HOSTS_MOST = 64
 _WHOLE_MOST = 2**63 - 1
 
-lib.ut_kernels_init(lib.UT_ISA_BEST)  # the best that this CPU has
-
 
 @dataclass(frozen=True, slots=True)
 class Draws:

@@ -22,8 +22,6 @@ HASHES_MAX: int = lib.UT_BLOOM_HASHES_MAX
 NOTHING_ABOVE = 2**32 - 1
 _NARROWING = ((20, 11), (9, 11), (0, 9))  # shift and bits of ut_magnitudes: three steps through the 31 bits
 
-lib.ut_kernels_init(lib.UT_ISA_BEST)  # the best that this CPU has
-
 
 def _at(array: npt.NDArray[Any], kind: str, writable: bool = False) -> Any:
     return ffi.from_buffer(f"{kind}[]", array, require_writable=writable)
