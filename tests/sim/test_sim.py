@@ -60,6 +60,7 @@ ONCE_FAILED = {
     "910020835": "two epochs came before an op that others had opened under an earlier one: nothing of it came",
     "910021460 --moving": "a host that had slept was asked each half second for its new address, and ops took 2.5 s",
     "920010398 --moving": "a rank whose calls were refused came four ops ahead, into the place of an op to come",
+    "950111131 --moving": "an address that had been left again was asked three times, then nothing for a second: 1.9 s",
     "950011926 --moving": "a data port that only received had moved, and its host's feedback did not tell: 1.5 s",
     "910040596 --coded": "hosts that ran an op under two epochs were to have the same estimate",
     "800056 --partial --hostile": "29 hosts whose secrets change every few ms had all events of a world for that alone",

@@ -94,8 +94,9 @@ static void move__scripts(void)
     }
 }
 
-/* Whoever copies packets makes this host send no more than three challenges a second to where he says he is. */
-static void move__tries_once_a_second(void)
+/* Whoever copies packets makes this host send no more than three challenges a second to where he says he is; a few more
+ * in the first second of a silence of the peer. */
+static unsigned challenges_of_ten_seconds(bool peer_answers)
 {
     const ut_addr other = at(2), third = at(3);
     unsigned to_others = 0;
@@ -108,9 +109,17 @@ static void move__tries_once_a_second(void)
             ut_move_try(&m, UT_MS, tokens, now);
         for (unsigned digits = sent(); digits; digits /= 10)
             to_others += digits % 10 == 2;
+        if (peer_answers && now % (10 * UT_MS) == 0)
+            ut_move_answered(&m, &present, tokens[0], now);
     }
-    CHECK_EQ(to_others, 10 * UT_MOVE_ASKS);
     CHECK_EQ(present.bytes[0], 1);
+    return to_others;
+}
+
+static void move__tries_once_a_second(void)
+{
+    CHECK_EQ(challenges_of_ten_seconds(true), 10);
+    CHECK_LE(challenges_of_ten_seconds(false), 10 * UT_MOVE_ASKS);
 }
 
 /* While one address is tried another one has to wait; where a packet came from that nobody knows, none is tried. */
@@ -137,6 +146,34 @@ static void move__one_at_a_time(void)
     CHECK_EQ(ut_move_wake(&m), UT_NEVER);
 }
 
+/* The other address does not answer, and a newer packet came from a third one: that is tried next. One that has
+ * answered is the peer's. */
+static void move__once_more(void)
+{
+    const ut_addr other = at(2), third = at(3);
+    for (unsigned answers = 0; answers < 2; answers++) {
+        fresh(1);
+        ut_move_came_from(&m, &present, &other);
+        ut_move_try(&m, UT_SECOND / 3, tokens, UT_SECOND);
+        if (answers)
+            ut_move_answered(&m, &present, tokens[1], UT_SECOND + UT_SECOND / 4);
+        ut_move_came_from(&m, &present, &third);
+        ut_ns now = UT_SECOND + UT_SECOND / 3;
+        CHECK(!ut_move_tick(&m, &present, now));
+        CHECK(!ut_move_tries(&m, now));
+        CHECK_EQ(ut_move_tries(&m, UT_SECOND + 2 * (UT_SECOND / 3)), !answers); /* as long again as the try took */
+        if (answers) {
+            for (; now < 2 * UT_SECOND; now += UT_SECOND / 3)
+                ut_move_tick(&m, &present, now);
+            CHECK(ut_addr_is(&present, &other));
+            continue;
+        }
+        now = UT_SECOND + 2 * (UT_SECOND / 3);
+        ut_move_try(&m, UT_SECOND / 3, tokens, now);
+        CHECK(ut_addr_is(&m.other, &third));
+    }
+}
+
 /* What nobody has answered is tried again; where a port was found, another one is looked at at once. */
 static void move__again(void)
 {
@@ -144,12 +181,15 @@ static void move__again(void)
     ut_ns now = UT_SECOND;
     fresh(1);
     ut_move_came_from(&m, &present, &other);
-    for (unsigned tries = 0; tries < 3; tries++, now += UT_MOVE_REST_NS) {
+    for (unsigned tries = 0; tries < 8; tries++) {
+        const ut_ns rest = UT_MIN2(UT_MOVE_ASKS * WAIT * (1 + (UINT64_C(1) << tries)), (ut_ns)UT_MOVE_REST_NS);
         CHECK(ut_move_tries(&m, now));
         ut_move_try(&m, UT_MS, tokens, now);
         for (unsigned n = 1; n <= UT_MOVE_ASKS; n++)
             CHECK(sent() == 12 && !ut_move_tick(&m, &present, now + n * WAIT));
-        CHECK_EQ(ut_move_wake(&m), now + UT_MOVE_REST_NS);
+        CHECK_EQ(ut_move_wake(&m), now + rest);
+        CHECK(!ut_move_tries(&m, now + rest - 1));
+        now += rest;
     }
     ut_move_try(&m, UT_MS, tokens, now);
     ut_move_answered(&m, &present, tokens[1], now);
@@ -236,6 +276,7 @@ int main(int argc, char **argv)
     RUN(move__scripts);
     RUN(move__tries_once_a_second);
     RUN(move__one_at_a_time);
+    RUN(move__once_more);
     RUN(move__again);
     RUN(move__waits_as_long_as_the_other_address_took);
     RUN(move__calls);

@@ -53,6 +53,7 @@ static void go(ut_move *m, ut_addr *present)
         m->later.len = 0;
     give_up(m);
     m->rest = 0;
+    m->vain = 0;
 }
 
 void ut_move_call(ut_move *m, uint64_t token)
@@ -97,7 +98,9 @@ bool ut_move_tick(ut_move *m, ut_addr *present, ut_ns now)
 {
     if (m->other.len == 0 || now < m->next)
         return false;
-    if (m->asked < UT_MOVE_ASKS) {
+    /* A newer packet came from a third address meanwhile: the peer may have moved once more. */
+    const bool elsewhere = m->later.len && !m->came;
+    if (m->asked < UT_MOVE_ASKS && !elsewhere) {
         ask(m, now);
         return false;
     }
@@ -107,6 +110,8 @@ bool ut_move_tick(ut_move *m, ut_addr *present, ut_ns now)
     }
     if (m->later.len == 0)
         m->later = m->other;
+    m->rest = UT_MIN2(m->rest, now + (m->asked * m->wait << m->vain));
+    m->vain += m->vain < UT_MOVE_VAIN_MOST;
     give_up(m);
     return false;
 }

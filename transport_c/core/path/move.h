@@ -22,7 +22,10 @@ enum {
     /* And at most so many times what the other address took to answer: as a first sample is taken, with half of it for
      * its deviation (RFC 6298, 2.2 and 2.3). */
     UT_MOVE_WAIT_TRIPS = 3,
-    UT_MOVE_REST_NS = 1000 * 1000 * 1000, /* from the begin of a try in vain to that of the next */
+    /* From the begin of a try in vain to that of the next, at most. Where nobody has answered it is asked again after
+     * as long as the try took, then after twice as long, and so on. */
+    UT_MOVE_REST_NS = 1000 * 1000 * 1000,
+    UT_MOVE_VAIN_MOST = 6, /* doublings */
 };
 enum ut_move_ask { UT_MOVE_PRESENT, UT_MOVE_OTHER, UT_MOVE_WAYS };
 
@@ -33,6 +36,7 @@ typedef struct ut_move {
     uint64_t answer[UT_MOVE_WAYS]; /* tokens of challenges that are to be answered, the oldest first */
     ut_ns wait, next, rest;        /* between two asks; when to ask again or to decide; until when nothing is tried */
     uint8_t asked;                 /* so often */
+    uint8_t vain;                  /* tries, one after the other, that nobody has answered */
     uint8_t due;                   /* challenges to be sent now: bits of enum ut_move_ask */
     uint8_t answers;               /* how many those are */
     bool shows;                    /* an answer to nothing is to be sent, which shows where this port is */
