@@ -86,8 +86,8 @@ class Outer:
     late, a thread takes part in the round for it, without anything of it. None: rounds wait until their deadline.
     weight: what a rank counts as: "equal", "tokens" (those of one of its steps), or a number above 0 of its own.
     nonfinite: what to do where the parameters are not finite: "reset" them to the outer model, or "raise".
-    deadline: of a round, as for `Job.allreduce`; by default four times as long as the first copy of the model took, if
-    that is longer than the job gives an op. `layout` says where each array is in the flat outer model.
+    deadline: of a round, as for `Job.allreduce`; where the job was not told one either, four times as long as the first
+    copy of the model took, if that is above 30 s. `layout` says where each array is in the flat outer model.
 
     In an elastic job this returns on a newcomer when it has the state of the others and is in a round with them, for
     which it waits up to 10 min. Raises InvalidArgument, also where ranks differ in their tensors or settings, and what
@@ -145,7 +145,7 @@ class Outer:
             raise
         self._values.write(0, self._theta)
         self._moves = Moves(self._values, self._vectors.range, alpha)
-        deadline = deadline_of(deadline, self._company.copied_s)
+        deadline = deadline_of(self.job, deadline, self._company.copied_s)
         self._carrier = carrier_of(self.job, self._vectors, wire, sparse, feedback, self.layout, deadline)
         self._pieces = Pieces(self.layout, self._theta, self._momentum)
         self._standing_in = False

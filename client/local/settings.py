@@ -16,7 +16,7 @@ NONFINITE = ("reset", "raise")
 AUTO = "auto"
 # Passes that carry a float32 value as it is: each leaves at most a 2^15th, 2^7th, 2^3rd or 2^8th of what came to it.
 PASSES = {"float32": 1, "int16": 3, "int8": 5, "int4": 10, "topk": 3}
-TIMES = 4  # as long as it took before
+COPIES = 4  # times what the first copy of the model took, which a round has at least
 WIRES = ("float32", "int16", "int8", "int4")
 
 
@@ -58,10 +58,11 @@ def check_sparse(sparse: float | None, wire: str, feedback: bool | float | None)
         check_number(float(feedback), "feedback", 0.0, 1.0)
 
 
-def deadline_of(said: Duration | None, copied_s: float) -> Duration | None:
-    """Of a round: as it was said, or the job's. A round of float32 takes about as long as the first copy of the model,
-    and on a slow way that may be longer than the job gives an op; it has four times as long then."""
-    return said if said is not None or TIMES * copied_s <= DEFAULT_DEADLINE_S else TIMES * copied_s
+def deadline_of(job: Job, said: Duration | None, copied_s: float) -> Duration | None:
+    """Of a round: as it was said here or for the job. Where nothing was: a round of float32 takes about as long as the
+    first copy of the model, and on a slow way that may be longer than an op has; it has four times as long then."""
+    enough = COPIES * copied_s <= DEFAULT_DEADLINE_S
+    return said if said is not None or enough or not job._connection.settings.adaptive else COPIES * copied_s
 
 
 def check_grace(grace: Duration | None) -> float | str | None:

@@ -4,11 +4,14 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
 
 from tests.client.api.slots import at_once
+from ultima import Job
 from ultima.local import beginning
 from ultima.local.settings import deadline_of
 from ultima.testing import FakeDaemon
@@ -34,6 +37,11 @@ def test_adopt_first__in_pieces(monkeypatch: pytest.MonkeyPatch, size: int) -> N
 
 
 def test_deadline__is_what_is_said_or_follows_from_the_copy() -> None:
-    assert deadline_of("2s", 1000.0) == "2s"
-    assert deadline_of(None, 7.5) is None, "the job's, which is 30 s"
-    assert deadline_of(None, 25.0) == 100.0
+    told, silent = (
+        cast(Job, SimpleNamespace(_connection=SimpleNamespace(settings=SimpleNamespace(adaptive=each))))
+        for each in (False, True)
+    )
+    assert deadline_of(silent, "2s", 1000.0) == "2s"
+    assert deadline_of(silent, None, 7.5) is None, "the job's, which is 30 s"
+    assert deadline_of(silent, None, 25.0) == 100.0
+    assert deadline_of(told, None, 25.0) is None, "the one that the job was told"

@@ -36,7 +36,7 @@ typedef struct ut_move {
     uint64_t answer[UT_MOVE_WAYS]; /* tokens of challenges that are to be answered, the oldest first */
     ut_ns wait, next, rest;        /* between two asks; when to ask again or to decide; until when nothing is tried */
     uint8_t asked;                 /* so often */
-    uint8_t vain;                  /* tries, one after the other, that nobody has answered */
+    uint8_t vain;                  /* tries since the port last moved that nobody has answered */
     uint8_t due;                   /* challenges to be sent now: bits of enum ut_move_ask */
     uint8_t answers;               /* how many those are */
     bool shows;                    /* an answer to nothing is to be sent, which shows where this port is */
