@@ -3,7 +3,7 @@
 
 Each daemon gets a runtime directory of its own and ports that were free, so nothing here meets a daemon that the
 machine really runs. Children are stopped by their own process id, in reverse order; should this program be killed
-outright, the kernel ends them (PR_SET_PDEATHSIG). They run in process groups of their own: a Ctrl-C reaches this
+outright, the kernel ends them (launch/child.py). They run in process groups of their own: a Ctrl-C reaches this
 program alone, which then stops them in order.
 """
 
@@ -203,13 +203,12 @@ class Cluster:
         log = self.folder / f"{name.replace(' ', '')}.log"
         with log.open("ab") as file:
             process = subprocess.Popen(
-                command,
+                dies_with_parent(command),
                 env=environment,
                 stdin=stdin,
                 stdout=subprocess.PIPE if output else file,
                 stderr=file,
                 process_group=0,
-                preexec_fn=dies_with_parent(),
             )
         return Child(name, process, log)
 

@@ -3,20 +3,19 @@
 
 from __future__ import annotations
 
-import ctypes
+import errno
 import os
-import signal
+import shutil
 import socket
 import subprocess
+import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ultima.base.errors import UltimaError
 
-PR_SET_PDEATHSIG = 1
-
-_libc = ctypes.CDLL(None, use_errno=True)
+_CHILD = Path(__file__).with_name("child.py")
 
 
 class LaunchFailed(UltimaError):
@@ -53,16 +52,10 @@ def answers(path: Path) -> bool:
     return True
 
 
-def dies_with_parent() -> Callable[[], None]:
-    """For Popen's preexec_fn: the kernel kills the child when the calling thread dies, however that happens."""
-    parent = os.getpid()
-
-    def in_child() -> None:
-        _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != parent:
-            os._exit(1)  # it died before the kernel was told
-
-    return in_child
+def dies_with_parent(command: Sequence[str]) -> list[str]:
+    """The command that becomes |command|, and that the kernel kills when the thread that starts it dies, however that
+    happens."""
+    return [sys.executable, "-I", "-S", str(_CHILD), str(os.getpid()), *command]
 
 
 def start(
@@ -73,16 +66,22 @@ def start(
 ) -> subprocess.Popen[bytes]:
     """Starts |command| with |descriptors| open, in a process group of its own. |streams|: its standard input, output
     and error; None: no input, our output, our error. Raises LaunchFailed."""
+    if shutil.which(command[0], path=environment.get("PATH")) is None:
+        raise LaunchFailed(f"{command[0]!r} cannot be started: {_why_not(command[0])}")
     try:
         return subprocess.Popen(
-            command,
+            dies_with_parent(command),
             env=dict(environment),
             stdin=subprocess.DEVNULL if streams[0] is None else streams[0],
             stdout=streams[1],
             stderr=streams[2],
             process_group=0,
-            preexec_fn=dies_with_parent(),
             pass_fds=descriptors,
         )
     except OSError as error:
         raise LaunchFailed(f"{command[0]!r} cannot be started: {error.strerror}") from None
+
+
+def _why_not(program: str) -> str:
+    """In the kernel's words."""
+    return os.strerror(errno.EACCES if "/" in program and os.path.exists(program) else errno.ENOENT)

@@ -94,9 +94,7 @@ def _pair(names: list[str], fake: bool, cluster: Cluster, until: float) -> list[
         command = [sys.executable, "-W", "ignore", "-m", "tests.gpu.checks", *["--fake"] * fake, *names]
         with log.open("wb") as file:
             processes.append(
-                subprocess.Popen(
-                    command, cwd=ROOT, env=variables, stdout=file, stderr=file, preexec_fn=dies_with_parent()
-                )
+                subprocess.Popen(dies_with_parent(command), cwd=ROOT, env=variables, stdout=file, stderr=file)
             )
         logs.append(log)
     rows: list[Row] = []
