@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import ultima
-from tests.e2e.elastic import Jobs, enter, summed, whole_soon
+from tests.e2e.elastic import N, Jobs, enter, summed, whole_soon
 from tests.e2e.hosts import DaemonProcess, Hosts, everywhere, new_job_name
 from ultima import DaemonLost, Desync, ElasticJob, InvalidArgument, JoinRefused, JoinTimeout, Status
 from ultima.admin.calls import get_status
@@ -158,7 +158,8 @@ def test_several__newcomers_get_the_state(daemons: Callable[[int], Hosts], eleme
             until = time.monotonic() + 30
             while time.monotonic() < until and (receipt is None or not receipt.complete or receipt.world_size < 6):
                 job.share(state, revision=steps[number])
-                receipt = job.allreduce(np.full(10, 2.0**number), "sum", deadline="5s")
+                # As many elements as `whole_soon` gave: the others come to an op that a rank has called already.
+                receipt = job.allreduce(np.full(N, 2.0**number), "sum", deadline="5s")
                 steps[number] += 1
             return steps[number], receipt
 
