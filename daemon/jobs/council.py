@@ -5,7 +5,8 @@
 it has something new to say. Nothing is done while nothing changes.
 
 A job begins with all its hosts in epoch 0, of which the engine knows by itself. A host that comes back to a job is told
-what holds by the others' words, and opens no op before, but for a second at most: then nobody is there to tell it.
+what holds by the others' words, and opens no op before; but after a second, or the time in which words that were lost
+come again where hosts are far, nobody is there to tell it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 
 from ultima.daemon.base.errors import DeadlineExceeded, Refused
 from ultima.daemon.base.options import Options, check_change, check_job
@@ -21,7 +22,7 @@ from ultima.daemon.base.ranges import OP_SEQ_MAX, STEP_OPS, UINT64_MAX
 from ultima.daemon.base.waiting import Changes
 from ultima.daemon.engine.epochs import EngineEpoch
 from ultima.daemon.engine.host_engine import HostEngine
-from ultima.daemon.hosts.host import Host, Place
+from ultima.daemon.hosts.host import Host
 from ultima.daemon.hosts.peers import Peers
 from ultima.daemon.jobs import epoch_words
 from ultima.daemon.jobs.decree import Seat
@@ -31,13 +32,14 @@ from ultima.daemon.jobs.here import Here
 from ultima.daemon.jobs.job import Job, Standing, View
 from ultima.daemon.jobs.link import Link
 from ultima.daemon.jobs.returning import Note
+from ultima.daemon.jobs.room import Room
 from ultima.daemon.jobs.watchers import Watchers
 from ultima.daemon.observe import view_changes
 from ultima.v1 import peer_pb2
 
 log = logging.getLogger("ultimad.council")
 
-TOLD_SECONDS = 1.0  # for the others to tell a host that comes back what holds
+TOLD_SECONDS = 1.0  # at least, for the others to tell a host that comes back what holds
 MARGIN_SECONDS = 0.02  # ops of this time may still begin while a new epoch is agreed on
 HOLDS_SECONDS = 10 * MARGIN_SECONDS  # for those ops to be over where the job goes on
 SEAT_SECONDS = 1.0  # for others to take a host in, before it asks them whether another one has its seat
@@ -45,46 +47,12 @@ BEGAN, CAME = "the job began", "this host is told what holds"
 LOOK_SECONDS = 0.1  # between two looks at what the engine wishes, while ops go on
 
 
-@dataclass(eq=False)
-class _Room:
-    """What is known of the agreement of one job."""
-
-    job: Job
-    seat: Seat
-    epoch: Epoch | None
-    first_op: int
-    """The op that it opened next when it began."""
-    opened: bool
-    hold: tuple[int, float] | None = None
-    leaving: bool = False
-    leaves_from: int = OP_SEQ_MAX
-    """The first op for which a rank here that has left had nothing."""
-    waits_from: int | None = None
-    """The op from which ops are held back as too few are in the job; None if they are not."""
-    changes: list[dict[str, int]] = field(default_factory=list)
-    """What callers want to become of options; where two contradict each other, first the later one's."""
-    told: int = 0
-    timer: asyncio.TimerHandle | None = None
-    looked: float = 0.0
-    sample: tuple[float, int] = field(default=(0.0, 0))
-    """When the engine was last asked for the next op, and which that was."""
-    ops_per_second: float = 0.0
-    damped: frozenset[Member] = frozenset()
-    """Of which an event has told."""
-    places: dict[int, Place] = field(default_factory=dict)
-    """Where the host of each slot is, or was last."""
-    hosts: dict[Member, Host] = field(default_factory=dict)
-    """Of each member that there was a path to."""
-    heirs: Heirs | None = None
-    """Asks after the hosts that this one's branch left, while it waits for them."""
-
-
 class Council:
     """See the module. It belongs to the event loop."""
 
     def __init__(self, engine: HostEngine, watchers: Watchers, changes: Changes) -> None:
         self._engine, self._watchers, self._changes = engine, watchers, changes
-        self._rooms: dict[Job, _Room] = {}
+        self._rooms: dict[Job, Room] = {}
         self._peers: Peers | None = None
         self.note: Note = lambda kind, text, job, level, host="": None
         """Records an event: its kind, text, job and level."""
@@ -189,14 +157,14 @@ class Council:
             if not await self._changes.until(lambda: job.over or self.epoch(job) is not None, deadline):
                 raise DeadlineExceeded(f"job {job.name!r}: no host that is in it said so")
         elif job.membership is not None and job.membership.under_way:
-            until = min(deadline, asyncio.get_running_loop().time() + TOLD_SECONDS)
+            until = min(deadline, asyncio.get_running_loop().time() + self._told_within(job))
             if job.elastic:
                 await self._seated(job, deadline)
             else:
                 await self._changes.until(lambda: job.over or job not in self._rooms or self._is_in(job), until)
             while not job.over and self._held_out(job) and asyncio.get_running_loop().time() < deadline:
                 await self._changes.until(lambda: job.over or self._is_in(job) or not self._held_out(job), deadline)
-                until = min(deadline, asyncio.get_running_loop().time() + TOLD_SECONDS)
+                until = min(deadline, asyncio.get_running_loop().time() + self._told_within(job))
                 await self._changes.until(lambda: job.over or job not in self._rooms or self._is_in(job), until)
             if job.elastic and not self._is_in(job):
                 raise DeadlineExceeded(f"job {job.name!r}: the hosts in it did not take this one in")
@@ -236,7 +204,7 @@ class Council:
         )
 
     @staticmethod
-    def _nobody_stays(room: _Room) -> bool:
+    def _nobody_stays(room: Room) -> bool:
         """Whether all other members leave, too, as at the end of a training, or are not seen."""
         words, me = room.seat.words, room.seat.me
         others = [m for m in room.epoch.members if m != me] if room.epoch is not None else []
@@ -281,19 +249,19 @@ class Council:
         first = Epoch(number, job.generation, 0, all_hosts, frozenset(all_hosts), settings=settings) if fresh else None
         next_op = self._engine.epoch_wishes(job.number).next_op
         seat = Seat(me, first, job.generation, now, settings)
-        room = _Room(job, seat, None if job.elastic else first, next_op, fresh, sample=(now, next_op))
+        room = Room(job, seat, None if job.elastic else first, next_op, fresh, sample=(now, next_op))
         self._rooms[job] = room
         if job.elastic:
             self._wait(room, 0)
         elif not fresh:
-            self._engine.epoch_hold(job.number, 0, self._engine.now() + round(TOLD_SECONDS * 1e9))
+            self._engine.epoch_hold(job.number, 0, self._engine.now() + round(self._told_within(job) * 1e9))
 
-    def _wait(self, room: _Room, op: int) -> None:
+    def _wait(self, room: Room, op: int) -> None:
         """Holds ops back from `op` on until another view holds: they end INSUFFICIENT at their deadlines."""
         room.waits_from = op
         self._engine.epoch_hold(room.job.number, op, UINT64_MAX)
 
-    def _turn(self, room: _Room) -> None:
+    def _turn(self, room: Room) -> None:
         job, now = room.job, asyncio.get_running_loop().time()
         if room.timer is not None:
             room.timer.cancel()
@@ -317,7 +285,7 @@ class Council:
         if room.seat.wake < math.inf:
             room.timer = asyncio.get_running_loop().call_at(room.seat.wake, self._turn, room)
 
-    def _tell_who_flaps(self, room: _Room) -> None:
+    def _tell_who_flaps(self, room: Room) -> None:
         job, damped = room.job, room.seat.damped
         for m in sorted(damped - room.damped):
             text = f"host {m.slot} of job {job.name} flaps: {room.seat.flaps.told(m.slot)}"
@@ -325,7 +293,7 @@ class Council:
             log.warning("host flaps job=%s host=%d text=%s", job.name, m.slot, text)
         room.damped = damped
 
-    def _tell_who_is_in(self, room: _Room) -> None:
+    def _tell_who_is_in(self, room: Room) -> None:
         """Brings what status says up to date."""
         seat, epoch = room.seat, room.epoch
         if epoch is None:
@@ -340,7 +308,7 @@ class Council:
             {m.slot: seat.flaps.told(m.slot) for m in seat.damped},
         )
 
-    def _hold_back(self, room: _Room, now: float) -> Word | None:
+    def _hold_back(self, room: Room, now: float) -> Word | None:
         """Has ops held back before that is told; the word that tells it, if it is another op from which it can be."""
         number, seat = room.job.number, room.seat
         if seat.hold is None:
@@ -356,7 +324,7 @@ class Council:
         room.hold = seat.hold
         return word
 
-    def _here(self, room: _Room, now: float) -> Here:
+    def _here(self, room: Room, now: float) -> Here:
         job = room.job
         assert job.links is not None and job.membership is not None
         coded, partial = job.membership.options.coded, job.membership.options.partial
@@ -385,15 +353,24 @@ class Council:
             change=tuple(sorted(change.items())),
             short=room.waits_from is not None,
             stride=STEP_OPS if coded else 1,
+            patience=self._patience(job),
         )
 
+    def _patience(self, job: Job) -> float:
+        """Seconds in which hardly any word of another host fails to come."""
+        places = [link.host.place for link in job.links.values()] if job.links is not None else []
+        return max((self._peers.patience(place) for place in places), default=0.0) if self._peers else 0.0
+
+    def _told_within(self, job: Job) -> float:
+        return max(TOLD_SECONDS, self._patience(job))
+
     @staticmethod
-    def _sample(room: _Room, now: float, next_op: int) -> None:
+    def _sample(room: Room, now: float, next_op: int) -> None:
         at, before = room.sample
         if now - at >= LOOK_SECONDS:
             room.sample, room.ops_per_second = (now, next_op), max(next_op - before, 0) / (now - at)
 
-    def _took(self, room: _Room) -> None:
+    def _took(self, room: Room) -> None:
         """Another epoch holds here."""
         job, before, epoch = room.job, room.epoch, room.seat.epoch
         room.epoch = epoch
@@ -423,7 +400,7 @@ class Council:
             log.info("view changed job=%s number=%d id=%016x text=%s", job.name, epoch.number, epoch.id, text)
         self._changes.notify()
 
-    def _look_who_is_in(self, room: _Room, epoch: Epoch) -> None:
+    def _look_who_is_in(self, room: Room, epoch: Epoch) -> None:
         """Has ops wait if the job has too few hosts, and tells trainers who is in."""
         job, rules = room.job, room.job.elastic
         assert rules is not None
@@ -440,7 +417,7 @@ class Council:
             session.trainer.see(told)
         asyncio.get_running_loop().call_soon(self._let_go, room)
 
-    def _ask_after_others(self, room: _Room, waits: bool) -> None:
+    def _ask_after_others(self, room: Room, waits: bool) -> None:
         """Has those asked after that this host's branch left, if ops wait for them."""
         left, links = room.seat.left if waits else None, room.job.links
         if room.heirs is not None and room.heirs.left != left:
@@ -450,7 +427,7 @@ class Council:
             hosts = {m: room.hosts.get(m) for m in left}
             room.heirs = Heirs(room.job.name, hosts, links.is_over, lambda: self._turn(room))
 
-    def _let_go(self, room: _Room) -> None:
+    def _let_go(self, room: Room) -> None:
         """Of a host that left in good order the path is given up as soon as nothing of its last op is needed here: an
         op that it did not call any more does not wait for it."""
         job, epoch = room.job, room.epoch
@@ -492,7 +469,7 @@ class Council:
             self.note("options_changed", text, job.name, "info")
 
 
-def _is_heir(room: _Room) -> bool:
+def _is_heir(room: Room) -> bool:
     """Whether this host's branch waits for nobody, as far as it knows."""
     epoch = room.epoch
     if epoch is None or not epoch.line or not room.seat.member:

@@ -49,8 +49,8 @@ from ultima.daemon.jobs.flaps import Flaps
 from ultima.daemon.jobs.here import Here
 from ultima.daemon.jobs.holding import Holding, least
 
-BRANCH_S = 1.0  # without a majority, before those who see each other go on by themselves
-BACK_S = 2.0  # for which nobody of the better line was seen, before a host that is out of it goes back to its own
+BRANCH_S = 1.0  # at least, without a majority, before those who see each other go on by themselves
+BACK_S = 2.0  # at least, in which nobody of the better line is seen, before a host that is out of it goes back
 RETRY_S = 0.04  # after an attempt that failed
 REST_S = 2.0  # after a hold that ended in vain, before ops are held again; so pauses cannot add up
 SETTLE_S = 2.0  # after an epoch, before another one changes what follows from measurements, and that alone
@@ -301,9 +301,10 @@ class Seat:
                 best = max(filter(None, (best, (tell, epoch))), key=lambda each: each[0])
         rival = outvoted(self._decree.base, self.me, seen) if self._decree is not None else None
         self._outvoted = None if rival is None else self._now if self._outvoted is None else self._outvoted
+        back = max(BACK_S, self._here.patience)
         if best is not None:
             self._take(best[1])
-        elif rival is not None and self._outvoted is not None and self._at(self._outvoted + BACK_S):
+        elif rival is not None and self._outvoted is not None and self._at(self._outvoted + back):
             self._take(rival)
         elif self._decree is not None and not self.member:
             self._go_back(seen)
@@ -324,7 +325,7 @@ class Seat:
         line = self._decree.base.line
         if self._here.leaving or any(m in epoch.members and epoch.line == line for m, epoch in seen.items()):
             self._met_at = self._now
-        if self._at(self._met_at + BACK_S):
+        if self._at(self._met_at + max(BACK_S, self._here.patience)):
             self._decree, self._former = self._former, None
             self.left = left_behind(None, None, self._decree.base) if self._decree is not None else None
             self._begun("nobody of the better line is left")
@@ -390,22 +391,22 @@ class Seat:
             return
         self._lonely = self._now if self._lonely is None else self._lonely
         base, company = self._base(), self._company()
-        if company[0] != self.me or not self._at(self._lonely + (BRANCH_S if base is not None else BACK_S)):
+        patience = max(self._here.patience, BRANCH_S if base is not None else BACK_S)
+        if company[0] != self.me or not self._at(self._lonely + patience):
             return
-        start = max([self._here.next_op, *(w.next_op for m, w in self.words.items() if m in company)]) + 1
         fork, line = (base.number + 1, base.line) if base is not None else (0, ())  # any line that went on is better
         owners = base.owners.intersection(company) if base is not None else frozenset()
         branch = Epoch(
             max(self.words[m].newest for m in company) + 1,
             base.id if base is not None else self._number,
-            start,
+            max([self._here.next_op, *(w.next_op for m, w in self.words.items() if m in company)]) + 1,
             tuple(company),
             owners or frozenset(company),
             (*line, Fork(len(company), fork, self.me)),
             (*base.options[:HEIR], 0) if base is not None else WISHES_NONE,
             base.settings if base is not None else self._settings,
         )
-        self._reasons[branch.id] = "no majority of its hosts was seen for a second: these go on by themselves"
+        self._reasons[branch.id] = "no majority of its hosts was seen for a while: these go on by themselves"
         self._take(branch)
 
     # ---- a proposer ----

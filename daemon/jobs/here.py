@@ -29,3 +29,5 @@ class Here:
     """Ops wait as too few hosts are in: then one that flaps is taken in at once."""
     stride: int = 1
     """So many numbers an op may have: in coded jobs each step has many, and few of them are used."""
+    patience: float = 0.0
+    """Seconds in which hardly any word of the host that is farthest fails to come, though packets are lost."""

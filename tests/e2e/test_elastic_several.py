@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import ultima
-from tests.e2e.elastic import N, Jobs, enter, summed, whole_soon
+from tests.e2e.elastic import Jobs, N, enter, summed, whole_soon
 from tests.e2e.hosts import DaemonProcess, Hosts, everywhere, new_job_name
 from ultima import DaemonLost, Desync, ElasticJob, InvalidArgument, JoinRefused, JoinTimeout, Status
 from ultima.admin.calls import get_status

@@ -371,6 +371,22 @@ def test_seat__the_younger_of_two_waits_and_goes_on_by_itself() -> None:
     assert not young.member, "so it comes in as a host that was away does"
 
 
+def test_seat__hosts_that_are_far_are_waited_for() -> None:
+    """A job begins, and others are seen that have yet to speak: on a long way with losses that takes its time."""
+    seat, here = Seat(C, ROOT, 99, 0.0), Here(frozenset((A, B)), 0, round_trip=0.9, patience=3.6)
+    seat.turn(0.0, here)
+    assert seat.wake == 3.6
+    seat.turn(3.5, here)
+    assert seat.epoch is ROOT
+    seat.hear(A, word(1, ROOT, B, C))
+    seat.turn(3.6, here)
+    assert seat.epoch is ROOT, "two of three are a majority"
+    late = Seat(C, ROOT, 99, 0.0)
+    for now in (0.0, 3.6):
+        late.turn(now, here)
+    assert late.epoch is not None and late.epoch.members == (C,)
+
+
 def test_seat__one_word_of_another_epoch_is_not_believed_against_an_honest_one() -> None:
     """A liar tells of an epoch that nobody decided; another host that is seen tells what this one knows."""
     false = child(ROOT, A, C, number=50)
