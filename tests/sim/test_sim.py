@@ -62,6 +62,7 @@ ONCE_FAILED = {
     "920010398 --moving": "a rank whose calls were refused came four ops ahead, into the place of an op to come",
     "950111131 --moving": "an address that had been left again was asked three times, then nothing for a second: 1.9 s",
     "950011926 --moving": "a data port that only received had moved, and its host's feedback did not tell: 1.5 s",
+    "950030550 --partial": "a host was to have ranks ready for an op that its earlier life had started",
     "910040596 --coded": "hosts that ran an op under two epochs were to have the same estimate",
     "800056 --partial --hostile": "29 hosts whose secrets change every few ms had all events of a world for that alone",
 }

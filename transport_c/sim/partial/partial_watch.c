@@ -190,6 +190,9 @@ static void started(sim_world *w, sim_host *h, const ut_event *event)
     sim_part_op *op = sim_part_op_of(w, event->job, event->op_seq);
     bool full = sim_options_at(w, event->job, self, event->op_seq)->policy == UT_POLICY_FULL;
     bool own = event->host == self || (full && event->host >= job->plan->hosts); /* FULL has no initiator */
+    /* Others may name this host for what it started in an earlier life, of which this one has nothing. */
+    if (!event->a && op->life[self] && op->life[self] != h->life && op->initiators & sim_bit(self))
+        own = false;
     if (event->op_seq < job->part->next[self])
         FAIL("O13 slots", "it is at op_seq %" PRIu64 " already", job->part->next[self]);
     job->part->next[self] = event->op_seq + 1;
