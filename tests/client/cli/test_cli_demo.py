@@ -184,7 +184,7 @@ def forked(monkeypatch: pytest.MonkeyPatch) -> None:
     replaced = SimpleNamespace(Popen=popen, **{name: getattr(subprocess, name) for name in
                                                ("PIPE", "DEVNULL", "TimeoutExpired")})  # fmt: skip
     monkeypatch.setattr("ultima.demo.cluster.subprocess", replaced)
-    monkeypatch.setattr("ultima.demo.cluster.dies_with_parent", list)  # a nursery's child does by itself
+    monkeypatch.setattr("ultima.demo.cluster.dies_with_parent", list)  # a nursery's child is a fork of it
 
 
 @needs_torch
