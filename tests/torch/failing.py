@@ -107,14 +107,22 @@ def while_it_waits(act: Callable[[], None], seconds: float = 0.1) -> threading.T
 
 
 def killed() -> list[str]:
-    """The daemon of rank 1, while that waits for buckets that rank 0 does not call; and the steps after that."""
-    model = model_on(group_with(ULTIMA_DEADLINE=f"{DEADLINE_S}s"))
+    """The daemon of rank 1, while that waits for buckets that rank 0 does not call; and the steps after that.
+
+    Nothing else may end the wait: rank 0 lives until rank 1 has seen everything, and the deadline is long
+    beside the 0.1 s after which the daemon is killed. Each later step waits for a daemon up to its deadline.
+    """
+    model = model_on(group_with(ULTIMA_DEADLINE="3s"))
+    store = dist.distributed_c10d._get_default_store()
     found = []
-    if RANK == 1:
+    if RANK == 0:
+        store.wait(["killed"], timedelta(seconds=60))
+    else:
         thread = while_it_waits(lambda: os.kill(int(os.environ["ULTIMA_TEST_DAEMON"]), signal.SIGKILL))
         found = [step(model)]
         thread.join()
         found += [step(model), step(model)]
+        store.set("killed", "seen")
     return found
 
 

@@ -192,8 +192,12 @@ def test_bad_input__is_named(given: Any, field: str) -> None:
 
 @pytest.mark.check
 def test_configure__leaves_nothing_behind() -> None:
-    """Descriptors, threads and memory after a hundred configures are what they were after ten."""
+    """Descriptors, threads and memory after a hundred configures are what they were after ten.
+
+    They are counted while both replicas stand in the same generation, and all threads of the one before have ended.
+    """
     process = psutil.Process(os.getpid())
+    both = threading.Barrier(2, timeout=60)
     counts = []
     early, late = range(5, 10), range(95, 100)
 
@@ -204,12 +208,14 @@ def test_configure__leaves_nothing_behind() -> None:
             value = gradient(replica, 0)
             pg.allreduce([value], torch.distributed.ReduceOp.SUM).wait()
             assert value[0].item() == 3.0
-            if replica == 0 and number in (*early, *late):
-                counts.append(_held(process))
+            if number in (*early, *late):
+                both.wait()
+                if replica == 0:
+                    counts.append(_held(process))
+                both.wait()
         pg.shutdown()
 
     assert replicas(2, run) == [None, None]
-    # The other replica is somewhere between two of its generations whenever this one looks: the least of some counts.
     descriptors, threads, memory = map(min, zip(*counts[: len(early)], strict=True))
     descriptors_after, threads_after, memory_after = map(min, zip(*counts[len(early) :], strict=True))
     assert descriptors_after <= descriptors + 16 and threads_after <= threads + 8, counts
