@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 
 from ultima.daemon.base.options import DEFAULTS, Options
 from ultima.daemon.base.ranges import WINDOW
+from ultima.daemon.jobs.attempts import Attempts, answer_s
 from ultima.daemon.jobs.epoch import (
     HEIR,
     NO_BALLOT,
@@ -51,10 +52,8 @@ from ultima.daemon.jobs.holding import Holding, least
 
 BRANCH_S = 1.0  # at least, without a majority, before those who see each other go on by themselves
 BACK_S = 2.0  # at least, in which nobody of the better line is seen, before a host that is out of it goes back
-RETRY_S = 0.04  # after an attempt that failed
 REST_S = 2.0  # after a hold that ended in vain, before ops are held again; so pauses cannot add up
 SETTLE_S = 2.0  # after an epoch, before another one changes what follows from measurements, and that alone
-ANSWER_S = 0.01  # that a daemon may take for an answer, beside the way there and back
 REACH_OPS = 64  # what a promise may hold ahead of the proposer's own next op: hosts are few ops apart
 
 
@@ -91,8 +90,7 @@ class Seat:
         self._former: _Decree | None = None
         self._votes: dict[tuple[Ballot, int], tuple[Epoch, set[Member]]] = {}
         self._ask: Ask | None = None
-        self._asked_at = self._retry_at = self._slow = -math.inf
-        self._wanted: float | None = None
+        self._attempts = Attempts(me.slot)
         self._lonely: float | None = None
         self._outvoted: float | None = None
         self._met_at = now  # when somebody of the line that this host is out of was seen
@@ -349,7 +347,8 @@ class Seat:
         self.why = why
         self._votes.clear()
         self._reasons.clear()
-        self._ask = self._wanted = self._lonely = None
+        self._ask = self._lonely = None
+        self._attempts.over()
         self.holding.decided(self._now)
         self._changed = self._now
         if settles:
@@ -415,7 +414,8 @@ class Seat:
         """Asks for the child that this host wants, step by step."""
         decree = self._decree
         if decree is None or not self.member or self._here.leaving or self._lonely is not None:
-            self._ask = self._wanted = None
+            self._ask = None
+            self._attempts.over()
             return
         base, peers = decree.base, self._peers(decree.base)
         if self._ask is not None and (
@@ -425,40 +425,40 @@ class Seat:
         if self._ask is not None:
             self._go_on(self._ask, base, peers)
             return
-        waited = self._now - self._wanted if self._wanted is not None else 0.0
-        want, _ = self._want(base, waited)
-        doubt = want is not None or self._want(base, math.inf)[0] is not None
-        self._wanted = (self._now if self._wanted is None else self._wanted) if doubt else None
-        if self._wanted is None:
+        attempts = self._attempts
+        want, _ = self._want(base, attempts.waited(self._now))
+        attempts.want(self._now, want is not None or self._want(base, math.inf)[0] is not None)
+        if attempts.wanted is None:
             return
         if want is None:
-            self._at(self._wanted + PATIENCE_S)
+            self._at(attempts.wanted + PATIENCE_S)
             return
         gone = {m for m, w in self.words.items() if w.leaving} - {self.me}
         elder = [m for m in base.members if (m in self._here.sees or m == self.me) and m not in gone].index(self.me)
         same_hosts = {*want.members} == {*base.members} and want.owners == base.owners
         rest = -math.inf
         if unhurried(base, want):
-            rest = self._slow + REST_S
+            rest = attempts.slow + REST_S
         if same_hosts and want.settings != base.settings:
             rest = self._changed + PATIENCE_S  # who wants another change all the time must not hold up every op
         elif same_hosts and unhurried(base, want) and want.options != base.options:
             rest = max(rest, self._settled + SETTLE_S)
-        ready = max(self._wanted + PATIENCE_S * elder, self._retry_at, rest)
-        if self._at(ready):
+        if self._at(max(attempts.ready(elder, self._here.round_trip), rest)):
             newest = max(decree.promised.round, *(w.promised.round for w in peers.values()), 0)
-            self._ask, self._asked_at = Ask(Ballot(newest + 1, self.me.slot)), self._now
+            self._ask, attempts.asked_at = Ask(Ballot(newest + 1, self.me.slot)), self._now
 
     def _want(self, base: Epoch, waited: float, start: int = 0) -> tuple[Epoch | None, str]:
         return decide(base, self.me, self._here.sees, {**self.seen(), self.me: self.words[self.me]}, waited, start)
 
     def _give_up(self) -> None:
-        self._ask, self._retry_at = None, self._now + RETRY_S * (1 + self.me.slot % 8 / 8)
+        self._ask = None
+        self._attempts.fail(self._now, self._here.round_trip)
 
     def _go_on(self, ask: Ask, base: Epoch, peers: dict[Member, Word]) -> None:
-        answer_s, calm_s = ANSWER_S + 2 * self._here.round_trip, least(self._here.round_trip) / 2
+        trip, asked_at = self._here.round_trip, self._attempts.asked_at
+        wait_s, calm_s = answer_s(trip), least(trip) / 2
         if ask.child is not None:
-            if self._at(self._asked_at + 2 * answer_s):
+            if self._at(asked_at + 2 * wait_s):
                 self._give_up()
             return
         promises = {m: w for m, w in peers.items() if w.promised == ask.ballot}
@@ -467,15 +467,15 @@ class Seat:
         # one op might be opened by two epochs.
         calm = child is not None and not again and unhurried(base, child)
         everybody = promises.keys() == peers.keys()
-        if not everybody and not self._at(self._asked_at + (max(answer_s, calm_s) if calm else answer_s)):
+        if not everybody and not self._at(asked_at + (max(wait_s, calm_s) if calm else wait_s)):
             return
-        if calm and not (everybody and self._now < self._asked_at + calm_s):
-            child, self._slow = None, self._now
+        if calm and not (everybody and self._now < asked_at + calm_s):
+            child, self._attempts.slow = None, self._now
         if child is None:
             self._give_up()
             return
-        self._ask, self._asked_at = Ask(ask.ballot, child, again), self._now
-        self._at(self._asked_at + 2 * answer_s)
+        self._ask, self._attempts.asked_at = Ask(ask.ballot, child, again), self._now
+        self._at(self._now + 2 * wait_s)
 
     def _child(self, base: Epoch, promises: dict[Member, Word]) -> tuple[Epoch | None, bool]:
         """What is proposed to those who promised, and whether it may have been decided before; None: nothing now."""
@@ -487,7 +487,7 @@ class Seat:
             told = [m for m, w in promises.items() if w.accepted is not None and w.accepted[1].id == newest.id]
             if may_have_been_decided(base, told, [m for m in base.members if m not in promises]):
                 return newest, True
-        waited = self._now - (self._wanted if self._wanted is not None else self._now)
+        waited = self._attempts.waited(self._now)
         behind = [m for m, w in promises.items() if w.next_op < base.start]
         beyond = [m for m, w in promises.items() if w.next_op > base.start]
         if behind and beyond and waited < 2 * PATIENCE_S:

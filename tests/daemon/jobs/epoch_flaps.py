@@ -7,7 +7,8 @@ the doing of this one: how often it is taken in.
 
 from __future__ import annotations
 
-from tests.daemon.jobs.epoch_world import QUIET_S, Host, World
+from tests.daemon.jobs.epoch_way import QUIET_S
+from tests.daemon.jobs.epoch_world import Host, World
 from ultima.daemon.jobs.epoch import Epoch, Member
 
 FLAPS = 8
@@ -55,7 +56,7 @@ class FlapWorld(World):
         del self.hosts[m]
         self.died[m] = self.now
         for host in self.hosts.values():
-            self.later(self.rng.uniform(*self.delay), "stream", (host.me, m))
+            self.later(self.way.hangs_up(host.me, m), "stream", (host.me, m))
         self.later(self.away_s, "back", m)
 
     def back(self, gone: Member) -> None:

@@ -27,17 +27,15 @@ from typing import Any
 
 from tests.daemon.jobs import epoch_liar
 from tests.daemon.jobs.epoch_pauses import Pauses
+from tests.daemon.jobs.epoch_way import Way
 from ultima.daemon.jobs.decree import Seat
 from ultima.daemon.jobs.epoch import Epoch, Member, Word, quorum
 from ultima.daemon.jobs.here import Here
 
 HEARD_S = 0.12  # for which a datagram tells that its sender is alive
-GIVEN_UP_S = (0.3, 1.0)  # after which a stream ends whose other side does not answer
 OP_S = 0.02
 AHEAD = 4  # ops that a host opens before the slowest one has
 WAIT_S = 0.1  # for the slowest, at most
-STEADY_S = 0.25  # for which a host must have been seen, before it may not be put out
-QUIET_S = 5.0  # without a fault, within which all must agree again, beside the time that hosts must stand which flap
 MARGIN_OPS = 1
 STAND_S = 60.0  # more than any host must stand that flaps
 
@@ -68,7 +66,8 @@ class Host:
         sees = frozenset(self.streams | fresh)
         self.since = {m: self.since.get(m, world.now) for m in sees}
         self.sees = sees
-        return Here(sees, self.next_op, MARGIN_OPS, world.round_trip, self.opened)
+        trip, patience = world.way.round_trip(self.me), world.way.patience(self.me)
+        return Here(sees, self.next_op, MARGIN_OPS, trip, self.opened, patience=patience)
 
     def look(self) -> None:
         """An op is under way: is anybody heard whom it did not see, or not any more?"""
@@ -79,8 +78,8 @@ class Host:
         world = self.world
         before = self.seat.hold
         word = self.seat.turn(world.now, self.here())
-        came, rt = self.seat.epoch is not self.epoch, world.round_trip
-        vain = self.pauses.look(world.now, rt, before, self.seat, word, came, lambda what: world.bad(self, what))
+        came, trip = self.seat.epoch is not self.epoch, world.way.round_trip(self.me)
+        vain = self.pauses.look(world.now, trip, before, self.seat, word, came, lambda what: world.bad(self, what))
         world.stats["holds in vain"] += vain
         if came:
             self._took(self.seat.epoch)
@@ -128,7 +127,12 @@ class Host:
         self.next_op += 1
         fresh, self.opened = not self.opened, True
         for m in epoch.members:
-            if m != self.me and m in world.hosts and world.carries(self.me, m) and world.rng.random() >= world.udp_loss:
+            if (
+                m != self.me
+                and m in world.hosts
+                and world.carries(self.me, m)
+                and world.rng.random() >= world.way.udp_loss
+            ):
                 world.hosts[m].data[self.me] = now
         if fresh:
             self.turn()
@@ -137,7 +141,9 @@ class Host:
 class World:
     """See the module."""
 
-    def __init__(self, seed: int, liar: bool = False, trace: bool = False, seat: type[Seat] = Seat) -> None:
+    def __init__(
+        self, seed: int, liar: bool = False, trace: bool = False, seat: type[Seat] = Seat, way: type[Way] = Way
+    ) -> None:
         self.rng = random.Random(seed)
         self.seed, self.trace, self.seat = seed, trace, seat
         self.now = 0.0
@@ -146,9 +152,7 @@ class World:
         self.stats: collections.Counter[str] = collections.Counter()
         self.found: list[str] = []
         rng = self.rng
-        self.loss, self.udp_loss = rng.choice([0, 0, 0.02, 0.1]), rng.choice([0, 0.01, 0.1])
-        self.delay = rng.choice([(0.0003, 0.002), (0.0003, 0.002), (0.001, 0.008), (0.005, 0.025)])
-        self.round_trip = 2 * self.delay[1]
+        self.way = way(rng)
         self.cut: set[tuple[int, int]] = set()
         self.mute_until = -1.0
         self.owed: set[tuple[Member, Member]] = set()
@@ -166,6 +170,7 @@ class World:
         members = tuple(Member(slot, 1) for slot in range(rng.randint(2, 7 if not liar else 5) + (liar and 1)))
         first = Epoch(0, seed, 0, members, frozenset(members))
         self.epochs[first.id] = first
+        self.way.slots = len(members)
         self.hosts: dict[Member, Host] = {}
         self.slots = len(members)
         self.lives = dict.fromkeys(range(9), 1)
@@ -182,7 +187,7 @@ class World:
             at += rng.choice([0.005, 0.03, 0.1, 0.4, 1.5, 2.5]) * (0.5 + rng.random())
             self.later(at, "fault", None)
             self.last_fault = at
-        self.end = at + QUIET_S
+        self.end = at + self.way.quiet
         self.later(at, "heal", None)
         for host in self.hosts.values():
             host.turn()
@@ -228,21 +233,20 @@ class World:
         if host is self.liar:
             self.lies_told += 1
             word = replace(word, serial=self.lies_told)
-        if self.rng.random() < self.loss:
-            self.later(self.rng.uniform(0.05, 0.2), "send", (host, to))
-            return
-        for _ in range(2 if self.rng.random() < 0.02 else 1):
-            slow = 10 if self.rng.random() < 0.01 else 1
-            self.later(self.rng.uniform(*self.delay) * slow, "word", (host.me, to, word))
+        after = self.way.words(host.me, to, self.now)
+        for seconds in after:
+            self.later(seconds, "word", (host.me, to, word))
+        if not after:
+            self.later(self.way.again(), "send", (host, to))
 
     def links_changed(self) -> None:
         """Streams end after a while where there is no way, and begin anew where there is one again."""
         for a in self.hosts:
             for b in self.hosts:
                 if a != b and self.talks(a, b):
-                    self.later(self.rng.uniform(0.005, 0.2), "stream", (a, b))
+                    self.later(self.way.connects(a, b), "stream", (a, b))
                 elif a != b:
-                    self.later(self.rng.uniform(*GIVEN_UP_S), "stream", (a, b))
+                    self.later(self.way.gives_up(a, b), "stream", (a, b))
 
     def stream(self, a: Member, b: Member) -> None:
         """Whether a stream from b to a stands by now."""
@@ -287,7 +291,7 @@ class World:
         del self.hosts[m]
         self.died[m] = self.now
         for host in self.hosts.values():
-            after = self.rng.uniform(*GIVEN_UP_S) if vanish else self.rng.uniform(*self.delay)
+            after = (self.way.gives_up if vanish else self.way.hangs_up)(host.me, m)
             self.later(after, "stream", (host.me, m))
         if self.rng.random() < 0.6:
             self.later(self.rng.choice([0.01, 0.2, 0.8]), "back", m)
@@ -372,10 +376,12 @@ class World:
                 continue
             honest = [x for x in base.members if x in self.hosts and self.hosts[x] is not self.liar]
             see = [x for x in honest if x != m and m in self.hosts[x].sees]
-            see = [x for x in see if self.now - self.hosts[x].since[m] >= STEADY_S]
+            see = [x for x in see if self.now - self.hosts[x].since[m] >= self.way.steady]
             if 2 * len(see) > len(base.members):
-                long_ago = [x for x, at in self.accepted[epoch.id].items() if self.now - at >= STEADY_S]
-                held = self.now - self.held_since[epoch.id] >= STEADY_S  # by a host that heard of it before this one
+                long_ago = [x for x, at in self.accepted[epoch.id].items() if self.now - at >= self.way.steady]
+                held = (
+                    self.now - self.held_since[epoch.id] >= self.way.steady
+                )  # by a host that heard of it before this one
                 if epoch.id in self.again or held or quorum(base, long_ago):
                     self.stats["out by an earlier decision"] += 1
                 else:
@@ -443,7 +449,7 @@ class World:
                             self.send(about, m)
                     self.later(0.1, "lie", about)
             elif what == "heal":
-                self.cut, self.loss = set(), 0
+                self.cut, self.way.loss = set(), 0
                 self.mute_until = min(self.mute_until, self.now)
                 self.links_changed()
                 if self.liar is not None and self.hosts.get(self.liar.me) is self.liar:
