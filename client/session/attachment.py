@@ -173,9 +173,13 @@ class Attachment:
     round_line: RoundLine | None = None
     """None where nobody listens."""
 
-    def close(self) -> None:
-        """Hangs up. The arena stays as long as something holds memory of it."""
-        if self.round_line is not None:
+    def close(self, dropped: bool = False) -> None:
+        """Hangs up. The arena stays as long as something holds memory of it.
+
+        dropped: by a destructor, or in a forked child. Threads that gRPC would wait for may have ended there: those of
+        a program that ends do before its objects.
+        """
+        if self.round_line is not None and not dropped:
             self.round_line.close()
         self.lifeline.close()
         self.bell.close()

@@ -466,18 +466,18 @@ class Session(Following):
         self._close_fds()
         self._changed.notify_all()
 
-    def _close_fds(self) -> None:
+    def _close_fds(self, dropped: bool = False) -> None:
         """Unless somebody still needs them; whoever that is calls this again."""
         if self._fds_open and not self._fds_wanted and not self._someone_polls:
             self._fds_open = False
             if self.state is not SessionState.FORKED:
                 self.arena.leave()
-            self._attachment.close()
+            self._attachment.close(dropped)
 
     def __del__(self) -> None:
         # A job that was dropped without close(): the hang-up tells the daemon.
         self._fds_wanted = False
-        self._close_fds()
+        self._close_fds(dropped=True)
 
     def after_fork(self) -> None:
         """In a forked child: the parent's session is not ours to touch, locks may be held by threads left behind."""
@@ -496,4 +496,4 @@ class Session(Following):
         self._ended.clear()
         # Our copies only, the parent keeps his: with ours open the daemon would not see him die.
         self._fds_wanted = False
-        self._close_fds()
+        self._close_fds(dropped=True)

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -64,6 +66,29 @@ def test_rounds__are_known_to_the_daemon_of_each_host_with_their_values() -> Non
             assert f'ultima_rounds_total{{outcome="void",ultima_job="{name}/outer"}}' not in get_metrics(path)  # ended
         asked = CliRunner().invoke(main.build(), ["explain", "3", "--round", "2", "--socket", str(hosts[0].socket)])
         assert asked.exit_code == 2
+
+
+LEFT_OPEN = """
+import os, sys
+import numpy as np
+import ultima
+
+job = ultima.connect("left-open", socket=sys.argv[1])
+outer = ultima.Outer(job, {"w": np.zeros(300, np.float32)}, 1)
+outer.step()
+child = os.fork()
+if child:
+    print(outer.last.outcome, os.waitpid(child, 0)[1], flush=True)
+"""
+
+
+@pytest.mark.timeout(60)
+def test_a_program_that_closes_nothing__ends() -> None:
+    """So does its forked child. gRPC waits for a thread where a channel is closed, and there that has ended."""
+    with running(1) as hosts:
+        command = [sys.executable, "-W", "ignore", "-c", LEFT_OPEN, str(hosts[0].socket)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+        assert (done.returncode, done.stdout) == (0, "stepped 0\n"), done.stderr
 
 
 def test_status__shows_the_rounds_of_a_job_that_runs() -> None:
