@@ -50,9 +50,10 @@ def of_round(
     contribution and in the sum over all ranks, wherever blocks begin in either. Where nothing is known, as of a model
     of zeros before its first round, nothing is given there.
     """
-    moved = _around(vectors, momentum) * np.float32(max(1 - mu, _MU_SHARE_MIN) * weight)
-    still = _around(vectors, theta) * np.float32(_THETA_SHARE * weight / vectors.ranks)
-    usual = np.where(moved > 0, moved, still)
+    usual = _around(vectors, momentum) * np.float32(max(1 - mu, _MU_SHARE_MIN) * weight)
+    if not usual.all():
+        still = _around(vectors, theta) * np.float32(_THETA_SHARE * weight / vectors.ranks)
+        usual = np.where(usual > 0, usual, still)
     known = bool(usual.any())
     top = float(usual.max()) if known else 1.0
     marks = np.maximum(usual, np.float32(top * _LEAST), dtype=np.float32)
@@ -77,24 +78,25 @@ def sized(
 ) -> tuple[Floats | None, Floats, float]:  # fmt: skip
     """What a rank gives of its data in the next op, None for nothing; how large its marks are, and its head.
 
-    sent: the parameters that count as given; they are changed such that what a round does not take stays. weight: of
-    the rank.
+    data: is changed, and so is `sent`, the parameters that count as given, such that what a round does not take stays.
+    weight: of the rank.
     """
     sizes = of_round(vectors, wire, theta, momentum, mu, turns.members_weight(), turns.listens)
     if data is None or turns.mend:
         return data, sizes.marks if data is None else of_piece(vectors, data, sizes.head).marks, sizes.head
-    given = vectors.bounded(data, sizes.near / np.float32(weight), sizes.far / weight)
     assert sent is not None
-    np.copyto(sent, theta - given, where=given != data)
-    return given, sizes.marks, sizes.head
+    for part, changed in vectors.bound(data, sizes.near / np.float32(weight), sizes.far / weight):
+        np.subtract(theta[part], data[part], out=sent[part], where=changed)
+    return data, sizes.marks, sizes.head
 
 
 def _around(vectors: Vector, values: Floats) -> Floats:
     """The root of the mean square of the elements at both sides of each mark."""
-    flat = np.zeros(vectors.ranges * vectors.range, np.float32)
-    flat[: values.size] = values
-    rows = flat.reshape(vectors.ranges, vectors.range)
-    squares = np.einsum("ij,ij->i", rows, rows, dtype=np.float64)
+    squares = np.zeros(vectors.ranges)
+    for ranges, part in vectors.parts(values.size):
+        rows = np.zeros((ranges.stop - ranges.start, vectors.range))
+        rows.reshape(-1)[: part.stop - part.start] = values[part]
+        np.einsum("ij,ij->i", rows, rows, out=squares[ranges])
     counts = np.full(vectors.ranges, float(vectors.range))
     counts[-1] = max(1, values.size - (vectors.ranges - 1) * vectors.range)
     both = np.concatenate([[0.0], squares]) + np.concatenate([squares, [0.0]])

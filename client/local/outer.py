@@ -456,13 +456,15 @@ class Outer:
 
     def _step_outer(self, fragment: int, verdict: Verdict, mine: Bools) -> None:
         low, high = self.layout.bounds(fragment)
-        delta = self._vectors.data(self._carrier.vector, high - low) / np.float32(verdict.divisor)
-        theta, before = self._theta[low:high], self._theta[low:high].copy()
-        plain = max(0, min(high, self.layout.plain_from) - low)
-        self._rule.step(theta[:plain], self._momentum[low:high][:plain], delta[:plain])
-        np.subtract(theta[plain:], delta[plain:], out=theta[plain:])
-        self._momentum[low:high][plain:] = delta[plain:]  # the rule has none there; see marks.py
-        np.add(theta, np.float32(0), out=theta)  # no negative zero: it would not survive a sum
+        before = self._theta[low:high].copy()
+        for part, delta in self._vectors.data_parts(self._carrier.vector, high - low):
+            theta, momentum = self._theta[low:high][part], self._momentum[low:high][part]
+            plain = max(0, min(delta.size, self.layout.plain_from - low - part.start))
+            np.divide(delta, np.float32(verdict.divisor), out=delta)
+            self._rule.step(theta[:plain], momentum[:plain], delta[:plain])
+            np.subtract(theta[plain:], delta[plain:], out=theta[plain:])
+            momentum[plain:] = delta[plain:]  # the rule has none there; see marks.py
+            np.add(theta, np.float32(0), out=theta)  # no negative zero: it would not survive a sum
         self._move(low, before, mine)
         self._tokens_since = 0.0 if mine.all() else self._tokens_since
 

@@ -16,6 +16,7 @@ marks are there, and what may stand beside them, says marks.py.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -30,6 +31,7 @@ Bools = NDArray[np.bool_]
 _STRIDES = {"float32": 288, "int16": 576, "int8": 1152, "int4": 2304, "topk": 576}
 FEW_BITS = ("int16", "int8", "int4")
 BLOCK = 64  # elements that share a scale, at most
+_PART = 1 << 15  # elements: a few arrays of so many stay in a core's cache
 HEAD = 280  # elements of a rank's head: no block of the form holds bits of two heads, or of one and of marks
 _BITS = (("listens", 1), ("gave", 1), ("mend", 16), ("fragment", 16), ("turn", 32), ("weight", 32), ("digest", 32),
          ("layout", 24), ("who", 24))  # fmt: skip
@@ -110,15 +112,32 @@ class Vector:
         vector[:] = 0
         vector[rank * HEAD : (rank + 1) * HEAD] = head.bits() * np.float32(size)
 
-    def bounded(self, data: Floats, bounds: Floats, most: float) -> Floats:
-        """A copy of the data in which no element near the k-th group of marks exceeds the k-th of the bounds, and none
-        at all `most`."""
-        rows = np.zeros(self.ranges * self.range, np.float32)
-        np.clip(data, -np.float32(most), np.float32(most), out=rows[: data.size])
-        body = rows.reshape(self.ranges, self.range)
-        for part, bound in ((body[:, : self.near], bounds[:-1]), (body[:, self.range - self.near :], bounds[1:])):
-            np.clip(part, -bound[:, None], bound[:, None], out=part)
-        return rows[: data.size]
+    def parts(self, size: int) -> Iterator[tuple[slice, slice]]:
+        """The first `size` elements of the data in parts that stay in a core's cache: ranges, and their elements."""
+        rows = max(1, _PART // self.range)
+        for first in range(0, -(-size // self.range), rows):
+            end = min(first + rows, -(-size // self.range))
+            yield slice(first, end), slice(first * self.range, min(end * self.range, size))
+
+    def bound(self, data: Floats, bounds: Floats, most: float) -> Iterator[tuple[slice, Bools]]:
+        """Has no element of the data near the k-th group of marks exceed the k-th of the bounds, and none at all
+        `most`: in place. Where one did, says which part that was in, and which of its elements changed."""
+        sizes = np.empty((max(1, _PART // self.range), self.range), np.float32)
+        for ranges, part in self.parts(data.size):
+            mine, rows = data[part], sizes[: ranges.stop - ranges.start]
+            flat = rows.reshape(-1)
+            flat[mine.size :] = 0
+            np.abs(mine, out=flat[: mine.size])
+            near = (rows[:, : self.near], bounds[:-1][ranges]), (rows[:, self.range - self.near :], bounds[1:][ranges])
+            if flat.max() <= most and all((side.max(axis=1) <= limit).all() for side, limit in near):
+                continue
+            np.minimum(flat, np.float32(most), out=flat)
+            for side, limit in near:
+                np.minimum(side, limit[:, None], out=side)
+            np.copysign(flat[: mine.size], mine, out=flat[: mine.size])
+            changed = flat[: mine.size] != mine
+            mine[:] = flat[: mine.size]
+            yield part, changed
 
     def give(self, vector: Floats, rank: int, data: Floats, marks: Floats | None = None) -> None:
         """Puts data in, at most as much as there is room for, and this rank's marks: above 0, 1 each for None."""
@@ -135,6 +154,14 @@ class Vector:
     def data(self, vector: Floats, size: int) -> Floats:
         """A copy of the first `size` elements of the data."""
         return np.ascontiguousarray(self._body(vector)[:, self.ranks :]).reshape(-1)[:size]
+
+    def data_parts(self, vector: Floats, size: int) -> Iterator[tuple[slice, Floats]]:
+        """The same in parts: which elements, and a copy of them, which holds until the next part is asked for."""
+        body = self._body(vector)
+        copy = np.empty((max(1, _PART // self.range), self.range), np.float32)
+        for ranges, part in self.parts(size):
+            np.copyto(copy[: ranges.stop - ranges.start], body[ranges, self.ranks :])
+            yield part, copy.reshape(-1)[: part.stop - part.start]
 
     def heads(self, vector: Floats) -> dict[int, Head]:
         """By rank, of those that are in the sum."""

@@ -33,7 +33,8 @@ def test_marks__arrive_beside_the_most_that_all_ranks_may_give(seed: int, ranks:
     for rank in giving:
         told = np.zeros(vector.count, np.float32)
         share = ranks / len(giving)
-        data = vector.bounded(np.full(size, 1e30, np.float32), sizes.near, sizes.far)
+        data = np.full(size, 1e30, np.float32)
+        assert sum(changed.sum() for _, changed in vector.bound(data, sizes.near, sizes.far)) == size
         vector.give(told, rank, data, sizes.marks)
         phase = int(random.integers(0, 64))
         came = rounded(told[phase:], wire, Draws(seed % 1000, rank % 64))
