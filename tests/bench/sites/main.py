@@ -153,7 +153,7 @@ def study_time(bench: Bench, seeds: int, steps: int) -> Iterator[str]:
 def study_share(bench: Bench, rounds: int) -> Iterator[str]:
     for loss in LOSSES:
         bench.weather(loss)
-        for wire, fragments in (("float32", 1), ("float32", 4), ("int8", 1)):
+        for wire, fragments in (("float32", 1), ("float32", 4), ("int8", 1), ("int8", 4)):
             took = OVERHEAD * wire_s(MODEL_BYTES * (1 if wire == "float32" else 0.253))
             request = {"how": "rounds", "size": MODEL_BYTES // 4, "rounds": rounds * fragments, "wire": wire,
                        "every": EVERY, "delay": EVERY // fragments, "fragments": fragments}  # fmt: skip
