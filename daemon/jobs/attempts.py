@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Since when a proposer wants a child of an epoch, and when it asks for one again after an attempt that failed.
 
-Two proposers that ask at the same time outbid each other. Each attempt takes up to a few round trips, so who failed
-leaves the others that time, and as much again with each further failure in a row. Else two hosts that are far apart
-would outbid each other for ever.
+Two proposers that ask at the same time outbid each other. An attempt takes two round trips, so who failed again leaves
+the others that time, and as much again with each further failure in a row. Else two hosts that are far apart would
+outbid each other for ever.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ultima.daemon.jobs.epoch import PATIENCE_S
 
 ANSWER_S = 0.01  # that a daemon may take for an answer, beside the way there and back
 RETRY_S = 0.04  # at least, after an attempt that failed
-FAILED_MOST = 8  # failures in a row that make the next rest longer
+FAILED_MOST = 4  # failures in a row that make the next rest longer
 
 
 def answer_s(round_trip: float) -> float:
@@ -23,8 +23,8 @@ def answer_s(round_trip: float) -> float:
 
 
 def lasts(round_trip: float) -> float:
-    """Seconds that an attempt may last."""
-    return 3 * answer_s(round_trip)
+    """Seconds of an attempt whose answers are not late."""
+    return ANSWER_S + 2 * round_trip
 
 
 class Attempts:
@@ -57,7 +57,7 @@ class Attempts:
     def fail(self, now: float, round_trip: float) -> None:
         """An attempt failed. round_trip: to the farthest host, in seconds."""
         self._failed = min(self._failed + 1, FAILED_MOST)
-        self.retry_at = now + max(RETRY_S, lasts(round_trip)) * self._failed * self._apart
+        self.retry_at = now + max(RETRY_S, lasts(round_trip) * (self._failed - 1)) * self._apart
 
     def over(self) -> None:
         """Nothing is wanted, or another epoch holds."""

@@ -3,7 +3,8 @@
 
 In a third of them a job begins and nothing happens: its first epoch must hold to the end on all hosts, for however long
 their first words are under way. In a third one host crashes and comes back, once or twice, and a majority stays: nobody
-goes on by itself. The rest has all faults. `python -m tests.daemon.jobs.epoch_far --seed 17` tells one world.
+goes on by itself. The rest has all faults. Words are lost until the last fault is a few seconds ago.
+`python -m tests.daemon.jobs.epoch_far --seed 17` tells one world.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ class FarWorld(World):
         for k in range(self.rng.randint(1, 2) if self.kind == RETURNS else 0):
             self.last_fault = 0.3 + k * (self.way.quiet + STANDS_S)
             self.later(self.last_fault - self.now, "fault", None)
+        if self.kind == RETURNS:
+            self.later(self.last_fault + STANDS_S - self.now, "heal", None)
         self.end = self.last_fault + (CALM_S if self.kind == CALM else self.way.quiet + STANDS_S)
 
     def fault(self) -> None:
