@@ -23,7 +23,7 @@ def test_share__is_told_of_each_way(monkeypatch: pytest.MonkeyPatch, capfd: pyte
     monkeypatch.setattr(sites, "LOSSES", (0.0,))
     assert sites.main(["--only", "share", "--rounds", "2"]) == 0
     lines = [line for line in capfd.readouterr().out.splitlines() if line.startswith("0 %")]
-    assert [line.split(",")[1].strip() for line in lines] == ["float32", "float32", "int8"]
+    assert [line.split(",")[1].strip() for line in lines] == ["float32", "float32", "int8", "int8"]
     for line in lines:
         shares = re.findall(r"([0-9.]+) %", line)
         assert 20 < float(shares[2]) <= float(shares[1]) <= 100, line

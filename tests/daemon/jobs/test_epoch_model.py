@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 from unittest import mock
@@ -157,10 +158,10 @@ PLANTS: dict[str, tuple[dict[str, Any], type[Seat], bool]] = {
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", PLANTS)
 def test_plants__are_found(name: str) -> None:
-    told, kind, liar = PLANTS[name]
-    patches = dict(told)
-    here = {name: patches.pop(name) for name in [*patches] if name in vars(attempts)}
-    with mock.patch.multiple(decree, **patches), mock.patch.multiple(attempts, **here):
+    patches, kind, liar = PLANTS[name]
+    with ExitStack() as patched:
+        for name, value in patches.items():
+            patched.enter_context(mock.patch.object(attempts if hasattr(attempts, name) else decree, name, value))
         found = next((seed for seed in range(PLANT_WORLDS) if World(seed, liar, seat=kind).run().found), None)
     assert found is not None, f"{name}: not found in {PLANT_WORLDS} worlds"
     print(f"{name}: found in world {found}", file=sys.stderr)
