@@ -121,7 +121,8 @@ class Vector:
 
     def bound(self, data: Floats, bounds: Floats, most: float) -> Iterator[tuple[slice, Bools]]:
         """Has no element of the data near the k-th group of marks exceed the k-th of the bounds, and none at all
-        `most`: in place. Where one did, says which part that was in, and which of its elements changed."""
+        `most`: in place, part by part as the caller iterates. Where one did, says which part that was in, and which of
+        its elements changed."""
         sizes = np.empty((max(1, _PART // self.range), self.range), np.float32)
         for ranges, part in self.parts(data.size):
             mine, rows = data[part], sizes[: ranges.stop - ranges.start]

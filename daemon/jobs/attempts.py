@@ -18,12 +18,8 @@ FAILED_MOST = 4  # failures in a row that make the next rest longer
 
 
 def answer_s(round_trip: float) -> float:
-    """Seconds that a proposer waits for promises; for acceptances it waits twice as long."""
-    return ANSWER_S + 2 * round_trip
-
-
-def lasts(round_trip: float) -> float:
-    """Seconds of an attempt whose answers are not late."""
+    """Seconds that a proposer waits for promises; for acceptances it waits twice as long. It is also what an attempt
+    takes whose answers are not late: one round trip for promises, and one for acceptances."""
     return ANSWER_S + 2 * round_trip
 
 
@@ -52,12 +48,12 @@ class Attempts:
     def ready(self, elder: int, round_trip: float) -> float:
         """When it may ask, where `elder` members that are older may want a child, too; something is wanted."""
         assert self.wanted is not None
-        return max(self.wanted + max(PATIENCE_S, lasts(round_trip)) * elder, self.retry_at)
+        return max(self.wanted + max(PATIENCE_S, answer_s(round_trip)) * elder, self.retry_at)
 
     def fail(self, now: float, round_trip: float) -> None:
         """An attempt failed. round_trip: to the farthest host, in seconds."""
         self._failed = min(self._failed + 1, FAILED_MOST)
-        self.retry_at = now + max(RETRY_S, lasts(round_trip) * (self._failed - 1)) * self._apart
+        self.retry_at = now + max(RETRY_S, answer_s(round_trip) * (self._failed - 1)) * self._apart
 
     def over(self) -> None:
         """Nothing is wanted, or another epoch holds."""

@@ -15,9 +15,11 @@ import random
 from tests.daemon.jobs.epoch_way import FarthestWay, FarWay
 from tests.daemon.jobs.epoch_world import Host, World
 from ultima.daemon.jobs.decree import Seat
-from ultima.daemon.jobs.epoch import Epoch
+from ultima.daemon.jobs.epoch import Epoch, Word
 
 CALM, RETURNS, FAULTS = "calm", "returns", "faults"
+CALM_S = 6.0  # more than any patience
+STANDS_S = 5.0  # beside the quiet time, between two crashes: who comes back soon is no host that flaps
 
 
 class FarWorld(World):
@@ -52,10 +54,10 @@ class FarWorld(World):
             self.later(self.way.hangs_up(host.me, me), "stream", (host.me, me))
         self.later(self.rng.choice([0.01, 0.2, 0.8]), "back", me)
 
-    def tell(self, host: Host, word: object) -> None:
+    def tell(self, host: Host, word: Word) -> None:
         """Nobody dies while it asks but in worlds with all faults."""
         if self.kind == FAULTS:
-            super().tell(host, word)  # type: ignore[arg-type]
+            super().tell(host, word)
             return
         for m in [m for m in self.hosts if m != host.me]:
             self.send(host, m)
@@ -72,10 +74,6 @@ class FarWorld(World):
 def kind_of(seed: int) -> str:
     """Of a world, as it is drawn."""
     return random.Random(f"{seed} far").choice((CALM, RETURNS, FAULTS))
-
-
-CALM_S = 6.0  # more than any patience
-STANDS_S = 5.0  # beside the quiet time, between two crashes: who comes back soon is no host that flaps
 
 
 def main() -> None:

@@ -18,6 +18,8 @@ class Way:
     """Between hosts of one place: words overtake each other, and one that is lost is told anew. Times are seconds."""
 
     steady, quiet = STEADY_S, QUIET_S
+    slots = len(PLACES)
+    """That the hosts of the world have, from 0 on."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
@@ -69,7 +71,7 @@ class FarWay(Way):
 
     def __init__(self, rng: random.Random) -> None:
         super().__init__(rng)
-        self.loss, self.slots = rng.choice(self.losses), len(PLACES)
+        self.loss = rng.choice(self.losses)
         near, far = 10 ** rng.uniform(-4.7, -3), 10 ** rng.uniform(*self.far)
         places = [rng.randrange(3) for _ in PLACES]
         self._one_way = {(a, b): near if places[a] == places[b] else far for a in PLACES for b in PLACES}

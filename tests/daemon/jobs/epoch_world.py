@@ -379,9 +379,8 @@ class World:
             see = [x for x in see if self.now - self.hosts[x].since[m] >= self.way.steady]
             if 2 * len(see) > len(base.members):
                 long_ago = [x for x, at in self.accepted[epoch.id].items() if self.now - at >= self.way.steady]
-                held = (
-                    self.now - self.held_since[epoch.id] >= self.way.steady
-                )  # by a host that heard of it before this one
+                # By a host that heard of it before this one.
+                held = self.now - self.held_since[epoch.id] >= self.way.steady
                 if epoch.id in self.again or held or quorum(base, long_ago):
                     self.stats["out by an earlier decision"] += 1
                 else:

@@ -69,7 +69,7 @@ PLANTS: dict[str, tuple[str, dict[str, Any], type[Seat]]] = {
     # A host goes on by itself before the first words of hosts that it sees have come.
     "impatient": (CALM, {}, Impatient),
     # Two hosts ask again and again, each before the other's attempt can end.
-    "outbid": (RETURNS, {"FAILED_MOST": 1, "lasts": lambda round_trip: 0.0}, Seat),
+    "outbid": (RETURNS, {"FAILED_MOST": 1, "answer_s": lambda round_trip: 0.0}, Seat),
 }
 
 
