@@ -34,9 +34,10 @@ class Attempts:
         self.asked_at = self.retry_at = self.slow = -math.inf
         """When it asked; from when on it may ask again; when answers last came too late for a change without hurry."""
 
-    def waited(self, now: float) -> float:
-        """For how long it has wanted a child."""
-        return now - self.wanted if self.wanted is not None else 0.0
+    def waited(self, now: float, seconds: float = PATIENCE_S) -> bool:
+        """Whether it has wanted a child for so long. Adds, as the timer does that wakes it at that time: a difference
+        may be rounded to less, and then nothing would call it again."""
+        return self.wanted is not None and now >= self.wanted + seconds
 
     def want(self, now: float, wanted: bool) -> None:
         """Whether it wants a child."""

@@ -427,7 +427,7 @@ class Seat:
             return
         attempts = self._attempts
         want, _ = self._want(base, attempts.waited(self._now))
-        attempts.want(self._now, want is not None or self._want(base, math.inf)[0] is not None)
+        attempts.want(self._now, want is not None or self._want(base, True)[0] is not None)
         if attempts.wanted is None:
             return
         if want is None:
@@ -447,7 +447,7 @@ class Seat:
             newest = max(decree.promised.round, *(w.promised.round for w in peers.values()), 0)
             self._ask, attempts.asked_at = Ask(Ballot(newest + 1, self.me.slot)), self._now
 
-    def _want(self, base: Epoch, waited: float, start: int = 0) -> tuple[Epoch | None, str]:
+    def _want(self, base: Epoch, waited: bool, start: int = 0) -> tuple[Epoch | None, str]:
         return decide(base, self.me, self._here.sees, {**self.seen(), self.me: self.words[self.me]}, waited, start)
 
     def _give_up(self) -> None:
@@ -487,14 +487,13 @@ class Seat:
             told = [m for m, w in promises.items() if w.accepted is not None and w.accepted[1].id == newest.id]
             if may_have_been_decided(base, told, [m for m in base.members if m not in promises]):
                 return newest, True
-        waited = self._attempts.waited(self._now)
         behind = [m for m, w in promises.items() if w.next_op < base.start]
         beyond = [m for m, w in promises.items() if w.next_op > base.start]
-        if behind and beyond and waited < 2 * PATIENCE_S:
+        if behind and beyond and not self._attempts.waited(self._now, 2 * PATIENCE_S):
             return None, False  # soon two entries are enough for each: the epoch that holds, and its child
         reach = self._here.next_op + 2 * self._here.margin + REACH_OPS * self._here.stride
         start = base.start if behind and not beyond else max(min(w.hold, reach) for w in promises.values())
-        child, why = self._want(base, waited, max(start, base.start))
+        child, why = self._want(base, self._attempts.waited(self._now), max(start, base.start))
         if child is not None:
             self._reasons[child.id] = why
         return child, False

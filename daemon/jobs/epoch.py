@@ -24,9 +24,8 @@ from typing import NamedTuple
 from ultima.daemon.base.options import DEFAULTS, NAMES, Options, word
 from ultima.daemon.base.ranges import WINDOW
 
-PATIENCE_S = (
-    0.3  # for which the next oldest member leaves a change to the one before, and for which one voice is heeded
-)
+PATIENCE_S = 0.3
+"""Seconds for which the next oldest member leaves a change to the one before, and for which one voice is heeded."""
 UINT64 = 2**64 - 1
 OPTIONS = 4  # agreed values of an epoch; each is the largest that a member wishes for
 HEIR = 3  # of them, and not the engine's: 1 for a branch that waits for nobody, as those that it left live no more
@@ -192,12 +191,12 @@ def outvoted(mine: Epoch, me: Member, seen: Mapping[Member, Epoch]) -> Epoch | N
 
 
 def decide(
-    base: Epoch, me: Member, sees: Set[Member], words: Mapping[Member, Word], waited: float, start: int
+    base: Epoch, me: Member, sees: Set[Member], words: Mapping[Member, Word], waited: bool, start: int
 ) -> tuple[Epoch | None, str]:
     """The child of `base` that a member wants, and why in a sentence; None if it wants none.
 
-    words: the newest of each host that is seen, and `me`'s own. waited: seconds for which it has wanted one. start: the
-    op from which the child is to hold.
+    words: the newest of each host that is seen, and `me`'s own. waited: it has wanted one for PATIENCE_S. start: the op
+    from which the child is to hold.
     """
     live = [m for m in base.members if m == me or m in sees]
     views = {m: sees if m == me else words[m].sees for m in live if m == me or m in words}
@@ -209,7 +208,7 @@ def decide(
             return False
         blind = {x for x, view in views.items() if m not in view}
         reborn = m.slot in lives and lives[m.slot].life != m.life
-        return reborn or len(blind) == len(views) or (waited >= PATIENCE_S and quorum(base, blind))
+        return reborn or len(blind) == len(views) or (waited and quorum(base, blind))
 
     def welcome(m: Member) -> bool:
         return m in sees and quorum(base, (x for x, v in views.items() if m in v and m not in damped.get(x, ())))
@@ -322,14 +321,14 @@ def wants_in(member: Member, word: Word) -> bool:
     return not word.leaving and (word.epoch is None or member not in word.epoch.members)
 
 
-def _went_apart(base: Epoch, member: Member, other: Epoch | None, waited: float) -> bool:
+def _went_apart(base: Epoch, member: Member, other: Epoch | None, waited: bool) -> bool:
     """Whether a host holds an epoch that does not come from `base` and cannot leave it, before `base` has a child with
     a higher number. Who is only ahead of this host will have been followed by the time that this one has waited."""
     if other is None:
         return False
     fork, ours = forked_off(other, base), forked_off(base, other)
     if fork is None:
-        return ours is None and other.number > base.number and waited >= PATIENCE_S
+        return ours is None and other.number > base.number and waited
     too_high = member in base.members and base.number <= other.number
     return (base.number < fork.number or too_high) if ours is None else (ours > fork and too_high)
 

@@ -17,11 +17,14 @@ from ultima.launch.launcher import Variables
 from ultima.launch.run_plan import Plan, rank_environment
 
 runner = CliRunner()
-# Says which rank it is and in which life; rank 1 fails in the lives before the one that $1 names.
+# Says which rank it is and in which life. In the lives before the one that $1 names, rank 1 fails, after rank 0 has
+# spoken.
 LIVES = """
-echo "rank $RANK life $TORCHELASTIC_RESTART_COUNT of $TORCHELASTIC_MAX_RESTARTS" >> $0/said
-[ $RANK != 1 ] || [ $TORCHELASTIC_RESTART_COUNT -ge $1 ] || exit 7
-[ $TORCHELASTIC_RESTART_COUNT -ge $1 ] || sleep 600
+said="life $TORCHELASTIC_RESTART_COUNT of $TORCHELASTIC_MAX_RESTARTS"
+echo "rank $RANK $said" >> $0/said
+[ $TORCHELASTIC_RESTART_COUNT -lt $1 ] || exit 0
+[ $RANK = 1 ] || sleep 600
+for look in $(seq 600); do ! grep -q "rank 0 $said" $0/said || exit 7; sleep .05; done
 """
 # Rank 1 dies after an op of both. Rank 0 goes on without it, until both are in the sum again.
 ALONE = """

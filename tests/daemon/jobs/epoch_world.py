@@ -13,7 +13,7 @@ What is checked, at each step and in the end:
 * no host accepts an epoch without a host that it sees, and none is decided without a host that most have seen for a
   while, unless it was or may have been decided before;
 * a host never goes back to an epoch from which its own comes; no pause is longer than its bound, pauses in vain do not
-  add up, and all hosts that live agree in the end, and are in.
+  add up, who wants a change is called in time, and all hosts that live agree in the end, and are in.
 """
 
 from __future__ import annotations
@@ -81,6 +81,8 @@ class Host:
         came, trip = self.seat.epoch is not self.epoch, world.way.round_trip(self.me)
         vain = self.pauses.look(world.now, trip, before, self.seat, word, came, lambda what: world.bad(self, what))
         world.stats["holds in vain"] += vain
+        if self.seat._attempts.wanted is not None and word.ask is None and self.seat.wake == float("inf"):
+            world.bad(self, "wants a child, and nothing calls it at the time to ask for one")
         if came:
             self._took(self.seat.epoch)
         if word.ask is not None and word.ask.again and word.ask.child is not None:

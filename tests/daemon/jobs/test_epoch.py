@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -76,12 +77,12 @@ def test_better__prefers_the_trunk_that_has_gone_on_and_never_what_its_own_comes
 
 def test_decide__puts_out_whom_nobody_sees_and_says_why() -> None:
     words = {A: word(1, ROOT, B), B: word(1, ROOT, A)}
-    new, why = decide(ROOT, A, frozenset((B,)), words, 0.0, 12)
+    new, why = decide(ROOT, A, frozenset((B,)), words, False, 12)
     assert new is not None
     assert (new.number, new.members, new.owners, new.start) == (1, (A, B), frozenset((A, B)), 12)
     assert why == "host 2 is gone"
     words[B] = word(1, ROOT, A, C)
-    assert decide(ROOT, A, frozenset((B,)), words, 9.0, 12) == (None, ""), "one of two sees it: no majority is blind"
+    assert decide(ROOT, A, frozenset((B,)), words, True, 12) == (None, ""), "one of two sees it: no majority is blind"
 
 
 def test_decide__one_voice_holds_a_dead_host_for_a_while_only() -> None:
@@ -93,8 +94,8 @@ def test_decide__one_voice_holds_a_dead_host_for_a_while_only() -> None:
         C: word(1, five, A, B, D),
         D: word(1, five, A, B, C, E),
     }
-    assert decide(five, A, sees, words, 0.0, 9)[0] is None
-    new, why = decide(five, A, sees, words, 1.0, 9)
+    assert decide(five, A, sees, words, False, 9)[0] is None
+    new, why = decide(five, A, sees, words, True, 9)
     assert new is not None
     assert (new.members, why) == ((A, B, C, D), "host 4 is gone")
 
@@ -102,11 +103,11 @@ def test_decide__one_voice_holds_a_dead_host_for_a_while_only() -> None:
 def test_decide__who_comes_back_is_a_member_at_once_and_an_owner_after_an_op() -> None:
     again = Member(2, 8)
     words = {A: word(1, ROOT, B, again), B: word(1, ROOT, A, again), again: word(1, None, A, B, opened=False)}
-    new, why = decide(ROOT, A, frozenset((B, again)), words, 0.0, 9)
+    new, why = decide(ROOT, A, frozenset((B, again)), words, False, 9)
     assert new is not None
     assert (new.members, new.owners, why) == ((A, B, again), frozenset((A, B)), "host 2 is gone, host 2 comes in")
     words[again] = word(2, new, A, B, opened=True)
-    whole, why = decide(new, A, frozenset((B, again)), words, 0.0, 9)
+    whole, why = decide(new, A, frozenset((B, again)), words, False, 9)
     assert whole is not None
     assert (whole.owners, why) == (frozenset((A, B, again)), "host 2 owns a shard")
 
@@ -118,15 +119,15 @@ def test_decide__takes_the_changes_of_all_members_that_hold_the_same_epoch() -> 
         B: word(1, ROOT, A, C, change=(("eta", 2), ("tau", 7))),
         C: word(1, child(ROOT, A, B, C), A, B, change=(("quorum", 9),)),
     }
-    made, why = decide(ROOT, A, {B, C}, said, 0.0, 10)
+    made, why = decide(ROOT, A, {B, C}, said, False, 10)
     assert made is not None and made.settings == Options(tau=7, eta=2) and made.members == ROOT.members
     assert why == "tau becomes 7, eta becomes 2"
-    assert decide(made, A, {B, C}, said, 0.0, 10)[0] is None, "all of them speak of the one before"
+    assert decide(made, A, {B, C}, said, False, 10)[0] is None, "all of them speak of the one before"
 
 
 def test_decide__an_option_is_what_the_one_wishes_who_wishes_most() -> None:
     words = {m: word(1, ROOT, A, B, C, wishes=(int(m == B), 0, 0, 0)) for m in (A, B, C)}
-    new, why = decide(ROOT, A, frozenset((B, C)), words, 0.0, 9)
+    new, why = decide(ROOT, A, frozenset((B, C)), words, False, 9)
     assert new is not None
     assert (new.options, why) == ((1, 0, 0, 0), "option 0 becomes 1")
 
@@ -369,6 +370,21 @@ def test_seat__the_younger_of_two_waits_and_goes_on_by_itself() -> None:
     young.turn(BRANCH_S + 1, Here(frozenset((A,)), 5))
     assert young.epoch == old.epoch, "the trunk has gone on past the fork"
     assert not young.member, "so it comes in as a host that was away does"
+
+
+def test_seat__is_called_when_it_may_ask_whatever_the_time_is() -> None:
+    """B went another way, which counts when A has wanted it back for a while. Times are sums of floats: a
+    difference may be less than what was added."""
+    apart, here = child(ROOT, B, C), Here(frozenset((B, C)), 5)
+    for i in range(300):
+        seat, now = Seat(A, ROOT, 99, 0.0), 1.0 + 0.731 * i
+        seat.hear(B, word(1, apart, A, C))
+        seat.hear(C, word(1, ROOT, A, B))
+        seat.turn(now, here)
+        assert seat.words[A].ask is None, now
+        assert seat.wake < math.inf, now
+        seat.turn(seat.wake, here)
+        assert seat.words[A].ask is not None, now
 
 
 def test_seat__hosts_that_are_far_are_waited_for() -> None:

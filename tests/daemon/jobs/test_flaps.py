@@ -81,10 +81,10 @@ def test_decide__takes_in_whom_a_majority_sees_and_does_not_hold_for_one_that_fl
     said[again] = word(1, base, A, B, C)
     sees = frozenset((B, C, again))
     said[A] = replace(said[A], damped=frozenset((again,)))
-    made, _ = decide(base, A, sees, said, 0.0, 9)
+    made, _ = decide(base, A, sees, said, False, 9)
     assert made is not None and again in made.members, "one voice keeps nobody out"
     said[B] = replace(said[B], damped=frozenset((again,)))
-    assert decide(base, A, sees, said, 9.0, 9)[0] is None, "and one that knows no past lets nobody in"
+    assert decide(base, A, sees, said, True, 9)[0] is None, "and one that knows no past lets nobody in"
 
 
 @pytest.mark.parametrize("short", [False, True])

@@ -50,7 +50,7 @@ def test_left_behind__is_who_was_in_a_line_and_is_not_in_the_branch(
 def test_decide__one_host_that_knows_is_enough_and_nothing_is_to_be_waited_for() -> None:
     base = epoch(C, D, line=(FORK,))
     told = {m: Word(1, base, 5, frozenset({C, D}) - {m}, wishes=(0, 0, 0, int(m == D))) for m in (C, D)}
-    child, why = decide(base, C, {D}, told, 0.0, 7)
+    child, why = decide(base, C, {D}, told, False, 7)
     assert child is not None and child.options[HEIR] == 1 and child.members == (C, D)
     assert why == "the hosts that were left live no more: these go on" and not unhurried(base, child)
 
