@@ -61,7 +61,7 @@ COMPILE = ["-O3", "-std=gnu11", "-Wall", "-Wextra", "-pthread", "-UNDEBUG", "-fv
 COMPILE += [*EXACT, *SOUND, *HARDEN_COMPILE, *ALIGN]
 
 HEADERS = ("core/account/join.h", "core/face/lanes.h", "udp/driver.h", "udp/relay.h")
-HEADERS += ("kernels/kernels.h", "kernels/quant.h", "kernels/sparse.h")
+HEADERS += ("kernels/kernels.h", "kernels/outer.h", "kernels/quant.h", "kernels/sparse.h")
 CDEFS = (HERE / "engine.cdef.h", HERE / "kernels.cdef.h", HERE / "relay.cdef.h")
 ffibuilder = FFI()
 for cdef in CDEFS:

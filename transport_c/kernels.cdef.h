@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What Python sees of the kernels (kernels/kernels.h, kernels/quant.h, kernels/sparse.h), as engine.cdef.h is for the
- * engine.
+ * What Python sees of the kernels (kernels/kernels.h, kernels/outer.h, kernels/quant.h, kernels/sparse.h), as
+ * engine.cdef.h is for the engine.
  */
 
 #define UT_BLOOM_HASHES_MAX ...
@@ -39,6 +39,27 @@ size_t ut_bloom_choose_words(size_t n, uint32_t m, uint32_t k);
 void ut_qsgd_encode(float *norms, uint32_t *codes, const float *values, size_t n, size_t bucket, unsigned bits,
                     uint32_t seed);
 void ut_qsgd_decode(float *values, const float *norms, const uint32_t *codes, size_t n, size_t bucket, unsigned bits);
+
+typedef struct ut_outer_rows {
+    float *data;
+    size_t range, row;
+    size_t n;
+} ut_outer_rows;
+typedef struct ut_outer_bounds {
+    const float *bounds;
+    size_t near;
+    float most;
+} ut_outer_bounds;
+void ut_outer_give(const ut_outer_rows *r, const float *theta, float *sent, float weight, const ut_outer_bounds *b);
+typedef struct ut_outer_rule {
+    float divisor, lr, momentum;
+    size_t plain_from;
+} ut_outer_rule;
+void ut_outer_step(const ut_outer_rows *r, float *theta, float *momentum, const ut_outer_rule *rule);
+void ut_outer_follow(float *local, const float *sent, const float *before, const float *theta, size_t n, size_t range,
+                     size_t from, const bool *mine, float keep);
+void ut_outer_squares(const float *x, size_t n, size_t range, double *squares);
+size_t ut_outer_nonfinite(const float *x, size_t n);
 
 #define UT_QUANT_ELEMENTS_MAX ...
 uint32_t ut_quant_elements(unsigned form, uint32_t payload);

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ultima.base.receipt import Receipt, ranks_text, size_text
+from ultima.local.round_kernels import Bools
 from ultima.local.turns import LEARN, ROUND, VOID, Verdict
-from ultima.local.vector import Bools, Head
+from ultima.local.vector import Head
 
 
 @dataclass(frozen=True, slots=True)

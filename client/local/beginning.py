@@ -11,7 +11,7 @@ import numpy as np
 from ultima.api.handle import Handle
 from ultima.api.job import Job
 from ultima.base.errors import InvalidArgument
-from ultima.local.rules import Floats
+from ultima.local.round_kernels import Floats
 from ultima.local.values import Layout, difference
 
 _PIECE, _AHEAD = 1 << 20, 2  # elements; pieces under way, so that the way is not idle between two

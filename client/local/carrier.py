@@ -18,8 +18,9 @@ from ultima.base.errors import (
     RanksGone,
     ResourceExhausted,
 )
-from ultima.local.rules import Floats
-from ultima.local.vector import Bools, Vector
+from ultima.local.marks import Sizes
+from ultima.local.round_kernels import Bools, Floats
+from ultima.local.vector import Vector
 
 ABSENT = (DeadlineExceeded, RanksGone, DaemonLost, DaemonUnavailable, JoinTimeout)
 """What an op raises of which other ranks may have a result."""
@@ -58,9 +59,15 @@ class Carrier:
         except (ResourceExhausted, *ABSENT):
             self.vector, self._left = np.empty(count, np.float32), np.empty(count, np.float32)
 
-    def weighted(self, fragment: int, data: Floats, weight: np.float32) -> Floats:
-        """What is given of a round's data, times the weight."""
-        return data if weight == 1 else data * weight
+    def give(self, fragment: int, theta: Floats, sent: Floats, weight: float, sizes: Sizes | None) -> None:
+        """Puts this rank's data of a round into the vector: weight (theta - sent). sizes: where values travel in few
+        bits. What is not given for their sake is taken back from `sent`."""
+        rows = self._vectors.rows(self.vector)
+        if sizes is None:
+            rows.give(theta, sent, weight)
+        else:
+            near, most = sizes.near / np.float32(weight), sizes.far / weight
+            rows.give_bounded(theta, sent, weight, near, self._vectors.near, most)
 
     def start(self, fragment: int, gives: bool) -> Handle:
         """Starts the op that sums the vectors. gives: this rank's progress in the fragment is in it. Raises as

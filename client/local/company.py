@@ -25,7 +25,7 @@ from ultima.base.receipt import Receipt, Status, ranks_text
 from ultima.local.beginning import adopt_first, agree_on_layout
 from ultima.local.carrier import ABSENT, Carrier
 from ultima.local.moves import Moves
-from ultima.local.rules import Floats
+from ultima.local.round_kernels import Floats
 from ultima.local.settings import quorum_of
 from ultima.local.turns import Turns
 from ultima.local.values import Layout, difference

@@ -16,9 +16,10 @@ from ultima.api.job import Job
 from ultima.base.durations import Duration
 from ultima.base.sparse_form import rounded
 from ultima.local.carrier import Carrier
-from ultima.local.rules import Floats
+from ultima.local.marks import Sizes
+from ultima.local.round_kernels import Bools, Floats
 from ultima.local.values import Layout
-from ultima.local.vector import Bools, Vector
+from ultima.local.vector import Vector
 
 CHUNK = 4096  # elements among which the largest are chosen
 KEEP = 0.95
@@ -40,16 +41,17 @@ class TopCarrier(Carrier):
         # An op of the state says the same: a rank that is behind does not know which is one.
         self._hint = min(vectors.count, int(share * longest) + vectors.ranges + 1)
 
-    def weighted(self, fragment: int, data: Floats, weight: np.float32) -> Floats:
-        """See Carrier; 0 where nothing is."""
+    def give(self, fragment: int, theta: Floats, sent: Floats, weight: float, sizes: Sizes | None) -> None:
+        """See Carrier; 0 where nothing is given."""
         assert self.residuals is not None
-        x = data + self._keep * self.residuals[fragment][: data.size]
-        given = np.zeros(data.size, np.float32)
+        x = theta - sent + self._keep * self.residuals[fragment][: theta.size]
         where = largest_of(x, self._share)
-        given[where] = rounded(x[where] * weight, FORM)
-        x[where] -= given[where] / weight
+        given = rounded(x[where] * np.float32(weight), FORM)
+        x[where] -= given / np.float32(weight)
         self._rest = x
-        return given
+        whole = np.zeros(theta.size, np.float32)
+        whole[where] = given
+        self._vectors.put(self.vector, whole)
 
     def start(self, fragment: int, gives: bool) -> Handle:
         """See Carrier."""

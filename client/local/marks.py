@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ultima.local.rules import Floats
+from ultima.local.round_kernels import Floats, squares
 from ultima.local.turns import Turns
 from ultima.local.vector import Vector
 
@@ -73,32 +73,20 @@ def of_piece(vectors: Vector, data: Floats, head: float) -> Sizes:
 
 
 def sized(
-    vectors: Vector, wire: str, theta: Floats, momentum: Floats, mu: float, turns: Turns, data: Floats | None,
-    sent: Floats | None, weight: float,
-) -> tuple[Floats | None, Floats, float]:  # fmt: skip
-    """What a rank gives of its data in the next op, None for nothing; how large its marks are, and its head.
-
-    data: is changed, and so is `sent`, the parameters that count as given, such that what a round does not take stays.
-    weight: of the rank.
-    """
+    vectors: Vector, wire: str, theta: Floats, momentum: Floats, mu: float, turns: Turns, piece: Floats | None
+) -> Sizes:
+    """In the next op. piece: of the state, that this rank gives."""
     sizes = of_round(vectors, wire, theta, momentum, mu, turns.members_weight(), turns.listens)
-    if data is None or turns.mend:
-        return data, sizes.marks if data is None else of_piece(vectors, data, sizes.head).marks, sizes.head
-    assert sent is not None
-    for part, changed in vectors.bound(data, sizes.near / np.float32(weight), sizes.far / weight):
-        np.subtract(theta[part], data[part], out=sent[part], where=changed)
-    return data, sizes.marks, sizes.head
+    return sizes if piece is None else of_piece(vectors, piece, sizes.head)
 
 
 def _around(vectors: Vector, values: Floats) -> Floats:
     """The root of the mean square of the elements at both sides of each mark."""
-    squares = np.zeros(vectors.ranges)
-    for ranges, part in vectors.parts(values.size):
-        rows = np.zeros((ranges.stop - ranges.start, vectors.range))
-        rows.reshape(-1)[: part.stop - part.start] = values[part]
-        np.einsum("ij,ij->i", rows, rows, out=squares[ranges])
+    sums = np.zeros(vectors.ranges)
+    known = squares(values, vectors.range)
+    sums[: known.size] = known
     counts = np.full(vectors.ranges, float(vectors.range))
     counts[-1] = max(1, values.size - (vectors.ranges - 1) * vectors.range)
-    both = np.concatenate([[0.0], squares]) + np.concatenate([squares, [0.0]])
+    both = np.concatenate([[0.0], sums]) + np.concatenate([sums, [0.0]])
     of = np.concatenate([[0.0], counts]) + np.concatenate([counts, [0.0]])
     return np.asarray(np.sqrt(both / of), np.float32)

@@ -3,17 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 import numpy as np
 
-from ultima.local.rules import Floats
+from ultima.local.round_kernels import Bools, Floats, follow
 from ultima.local.values import Values
-from ultima.local.vector import Bools
-
-_BLOCK = 1 << 14  # elements: five arrays of so many stay in a core's cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +33,7 @@ class Moves:
         self._due: dict[int, _Move] = {}
         self._held: dict[int, Floats] = {}
         self._local = np.empty(0, np.float32)
+        self._spare: Floats | None = None
 
     def add(self, low: int, before: Floats, after: Floats, mine: Bools, sent: Floats | None, now: bool) -> None:
         """Notes a move; with `now` it is made at once, else `before` is kept, and a copy of `after`. Where one is due
@@ -61,28 +58,60 @@ class Moves:
         mine = np.full(ranges, taken and sent is not None and low not in self._due)
         self.add(low, before, after, mine, sent, now)
 
+    def stepping(
+        self, low: int, theta: Floats, mine: Bools, sent: Floats | None, parts: Iterable[tuple[slice, slice]], now: bool
+    ) -> Iterator[tuple[slice, slice]]:
+        """Yields the parts of a fragment of the outer model, ranges and elements: in each of them the caller lets
+        `theta` step. The parameters follow part by part, while a core's cache holds it, or as `add` says."""
+        if not now:
+            before = theta.copy()
+            yield from parts
+            self.add(low, before, theta, mine, sent, now)
+            return
+        assert not self._due, "they have followed"
+        spans, local = self._values.spans(low, theta.size), None
+        if spans is None:
+            local = self._read(low, theta.size)
+            spans = [(slice(0, theta.size), local)]
+        place = 0
+        for ranges, part in parts:
+            was = theta[part].copy()
+            yield ranges, part
+            while place < len(spans) and spans[place][0].start < part.stop:
+                span, memory = spans[place]
+                both = slice(max(part.start, span.start), min(part.stop, span.stop))
+                before = was[both.start - part.start : both.stop - part.start]
+                self._follow(memory[both.start - span.start : both.stop - span.start], sent, before, theta, both, mine)
+                if span.stop > part.stop:
+                    break
+                place += 1
+        if local is not None:
+            self._values.write(low, local)
+        self._spare = sent
+
+    def _follow(
+        self, local: Floats, sent: Floats | None, before: Floats, after: Floats, which: slice, mine: Bools
+    ) -> None:
+        """Some elements of a fragment: `which`, of what is given of all."""
+        given = None if sent is None else sent[which]
+        follow(local, given, before, after[which], self._elements, which.start, mine, 1 - self._alpha)
+
+    def room(self, size: int) -> Floats:
+        """For what is sent next."""
+        spare, self._spare = self._spare, None
+        return spare if spare is not None and spare.size == size else np.empty(size, np.float32)
+
     def settle(self) -> None:
         """Moves the parameters, in the trainer's own thread: what is in a round was theirs; what is not, stays."""
         for low, move in self._due.items():
-            size = move.before.size
-            if self._local.size < size:
-                self._local = np.empty(size, np.float32)
-            local = self._local[:size]
-            self._values.read(low, local)
-            for part, mine in self._parts(move, size):
-                if mine and move.sent is not None:
-                    local[part] -= move.sent[part]
-                    local[part] *= np.float32(1 - self._alpha)
-                    local[part] += move.after[part]
-                else:
-                    local[part] += move.after[part] - move.before[part]
+            local = self._read(low, move.before.size)
+            self._follow(local, move.sent, move.before, move.after, slice(0, local.size), move.mine)
             self._values.write(low, local)
         self._due.clear()
 
-    def _parts(self, move: _Move, size: int) -> Iterator[tuple[slice, bool]]:
-        """A fragment in parts that stay in a cache, of ranges that are all this rank's or all not."""
-        ends = [*(np.flatnonzero(np.diff(move.mine)) + 1).tolist(), len(move.mine)]
-        for first, end in pairwise([0, *ends]):
-            low, high = first * self._elements, min(end * self._elements, size)
-            for at in range(low, high, _BLOCK):
-                yield slice(at, min(at + _BLOCK, high)), bool(move.mine[first])
+    def _read(self, low: int, size: int) -> Floats:
+        if self._local.size < size:
+            self._local = np.empty(size, np.float32)
+        local = self._local[:size]
+        self._values.read(low, local)
+        return local

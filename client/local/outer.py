@@ -33,7 +33,8 @@ from ultima.local.largest import carrier_of
 from ultima.local.marks import sized
 from ultima.local.moves import Moves
 from ultima.local.pieces import Pieces
-from ultima.local.rules import Floats, Nesterov
+from ultima.local.round_kernels import Bools, Floats, first_nonfinite
+from ultima.local.rules import Nesterov
 from ultima.local.settings import (
     AUTO,
     PASSES,
@@ -43,14 +44,15 @@ from ultima.local.settings import (
     check_words,
     deadline_of,
     quorum_of,
+    rule_of,
     seats_of,
     weight_of,
 )
-from ultima.local.state import STATE_VERSION, check_state, digest_of
+from ultima.local.state import STATE_VERSION, Digest, check_state, digest_of
 from ultima.local.telling import tell
 from ultima.local.turns import MEND, ROUND, Turns, Verdict
 from ultima.local.values import Arrays, Layout, Values
-from ultima.local.vector import FEW_BITS, Bools, Vector
+from ultima.local.vector import FEW_BITS, Head, Vector
 from ultima.local.window import AUTO_SHARE
 from ultima.local.window_elastic import window_of
 from ultima.settings.options import Options
@@ -117,7 +119,7 @@ class Outer:
         check_words(wire, weight, nonfinite)
         check_sparse(sparse, wire, feedback)
         grace_s, seats, needed = check_grace(grace), seats_of(job), quorum_of(quorum, seats_of(job))
-        self._rule = outer or Nesterov()
+        self._rule = rule_of(outer)
         wire = "topk" if sparse is not None else wire
         self.every, self.delay, self.alpha, self.wire = every, delay, alpha, wire
         self._values: Values = Arrays(arrays) if isinstance(arrays, Mapping) else arrays
@@ -353,7 +355,7 @@ class Outer:
 
     def _send(self, stands_in: bool = False, calls: bool = True) -> None:
         """stands_in: for a trainer that is late, of which nothing is given. calls: the others are told."""
-        turns, vectors = self._turns, self._vectors
+        turns = self._turns
         if self._window is not None and calls and not stands_in and self._company.stands_still(turns):
             self._window.ring(self._next_op)  # the thread of a late rank is to come, too
         self._summary.learned += self._company.catch_up(
@@ -362,22 +364,11 @@ class Outer:
         self._carrier.prepare()
         self._sent, data = None, None
         if not turns.listens and (turns.mend or not stands_in):
-            data = self._pieces.to_give(turns.piece(turns.mend)) if turns.mend else self._delta()
+            data = self._pieces.to_give(turns.piece(turns.mend)) if turns.mend else self._read()
         weight = weight_of(self._weight, self._summary.tokens, self._summary.steps)
         digest = 0 if turns.listens or turns.mend else self._digest(turns.fragment)
         head = turns.head(weight, data is not None and (not turns.mend or turns.root), digest, self.layout.hash)
-        vector = self._carrier.vector
-        if self.wire not in FEW_BITS:
-            vectors.clear(vector, turns.rank, head)
-            marks = None
-        else:
-            part = slice(*self.layout.bounds(turns.fragment))
-            told = self._theta[part], self._momentum[part], self._rule.momentum
-            data, marks, size = sized(vectors, self.wire, *told, turns, data if head.gave else None, self._sent, weight)
-            vectors.clear(vector, turns.rank, head, size)
-        if data is not None and head.gave:
-            given = data if turns.mend else self._carrier.weighted(turns.fragment, data, np.float32(weight))
-            vectors.give(vector, turns.rank, given, marks)
+        self._fill(head, data if head.gave else None, weight)
         self._called, self._sent_at = time.monotonic(), self._summary.steps
         try:
             self._handle = self._carrier.start(turns.fragment, not turns.mend and head.gave)
@@ -393,13 +384,29 @@ class Outer:
             if calls and not stands_in:
                 self._window.ring(op)
 
-    def _delta(self) -> Floats | None:
-        """How far this rank came from the outer model in the fragment; None if that is not finite."""
+    def _fill(self, head: Head, data: Floats | None, weight: float) -> None:
+        """Makes the vector that of the next op. data: the piece of the state, or the own parameters, that are given."""
+        turns, vectors, vector = self._turns, self._vectors, self._carrier.vector
+        part, sizes = slice(*self.layout.bounds(turns.fragment)), None
+        if self.wire in FEW_BITS:
+            told = self._theta[part], self._momentum[part], self._rule.momentum
+            sizes = sized(vectors, self.wire, *told, turns, data if turns.mend else None)
+        vectors.clear(vector, turns.rank, head, sizes.head if sizes else 1.0, data.size if data is not None else 0)
+        if data is None:
+            return
+        vectors.mark(vector, turns.rank, sizes.marks if sizes else None)
+        if turns.mend:
+            vectors.put(vector, data)
+        else:
+            self._carrier.give(turns.fragment, self._theta[part], data, weight, sizes)
+
+    def _read(self) -> Floats | None:
+        """This rank's own parameters in the fragment; None if they are not finite."""
         low, high = self.layout.bounds(self._turns.fragment)
-        local = np.empty(high - low, np.float32)
+        local = self._moves.room(high - low)
         self._values.read(low, local)
-        if not np.isfinite(local).all():
-            name = self.layout.name_at(low + int(np.flatnonzero(~np.isfinite(local))[0]))
+        if (wrong := first_nonfinite(local)) is not None:
+            name = self.layout.name_at(low + wrong)
             if self._nonfinite == "raise":
                 raise Nonfinite(f"{name} holds NaN or infinity")
             warn(f"{name} holds NaN or infinity: the fragment is set back to the outer model, and gives nothing")
@@ -407,7 +414,7 @@ class Outer:
             self._summary.discarded_tokens += self._tokens_since
             return None
         self._sent = local
-        return np.asarray(self._theta[low:high] - local)
+        return local
 
     def _digest(self, fragment: int) -> int:
         part = slice(*self.layout.bounds(fragment))
@@ -438,15 +445,15 @@ class Outer:
         if verdict.differ:
             self._summary.differed += 1
             warn(f"the outer models differ in fragment {fragment}: ranks {list(verdict.differ)} take that of the rest")
-        mine = holds[:, turns.rank] if self._sent is not None else np.zeros(len(holds), np.bool_)
+        mine = holds[:, turns.rank].copy() if self._sent is not None else np.zeros(len(holds), np.bool_)
         stepped = verdict.kind == ROUND and not turns.listens
         if gave:
             self._carrier.settle(fragment, mine if stepped else np.zeros(len(holds), np.bool_))
+        digest = self._step_outer(fragment, verdict, mine) if stepped else 0
         if stepped:
-            self._step_outer(fragment, verdict, mine)
+            self._tokens_since = 0.0 if mine.all() else self._tokens_since
         elif verdict.piece is not None:
             self._take_piece(verdict)
-        digest = self._digest(fragment) if stepped else 0
         told = round_of(verdict, number, fragment, stepped, heads, holds, touched, mine, digest, receipt)
         self._summary.add(told, turns.rank)
         self._void_row = self._void_row + 1 if told.outcome == "void" else 0
@@ -454,24 +461,17 @@ class Outer:
             warn(f"{EMPTY_IN_A_ROW} rounds in a row moved nothing: {told.why}")
         self._tell(told)
 
-    def _step_outer(self, fragment: int, verdict: Verdict, mine: Bools) -> None:
+    def _step_outer(self, fragment: int, verdict: Verdict, mine: Bools) -> int:
+        """An outer step, part by part, and this rank's own parameters follow; returns the digest of the state then."""
         low, high = self.layout.bounds(fragment)
-        before = self._theta[low:high].copy()
-        for part, delta in self._vectors.data_parts(self._carrier.vector, high - low):
-            theta, momentum = self._theta[low:high][part], self._momentum[low:high][part]
-            plain = max(0, min(delta.size, self.layout.plain_from - low - part.start))
-            np.divide(delta, np.float32(verdict.divisor), out=delta)
-            self._rule.step(theta[:plain], momentum[:plain], delta[:plain])
-            np.subtract(theta[plain:], delta[plain:], out=theta[plain:])
-            momentum[plain:] = delta[plain:]  # the rule has none there; see marks.py
-            np.add(theta, np.float32(0), out=theta)  # no negative zero: it would not survive a sum
-        self._move(low, before, mine)
-        self._tokens_since = 0.0 if mine.all() else self._tokens_since
-
-    def _move(self, low: int, before: Floats, mine: Bools) -> None:
-        """This rank's own parameters follow."""
-        after = self._theta[low : low + before.size]
-        self._moves.add(low, before, after, mine, self._sent, self._trains)
+        theta, momentum, vectors = self._theta[low:high], self._momentum[low:high], self._vectors
+        rows, digest = vectors.rows(self._carrier.vector), Digest()
+        parts = vectors.parts(theta.size)
+        for ranges, part in self._moves.stepping(low, theta, mine, self._sent, parts, self._trains):
+            rule = self._rule.divided_by(verdict.divisor, max(0, self.layout.plain_from - low - part.start))
+            rows.step(theta[part], momentum[part], rule, ranges.start)
+            digest.add(theta[part], momentum[part])
+        return digest.value
 
     @property
     def _trains(self) -> bool:

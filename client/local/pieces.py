@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ultima.local.rules import Floats
+from ultima.local.round_kernels import Floats
 from ultima.local.turns import THETA, Piece
 from ultima.local.values import Layout
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The outer step: what an average of how far the ranks came does to the outer model.
 
-It has the same bits on all hosts: numpy multiplies or adds float32 arrays one operation at a time and rounds after
-each, on every CPU. A fused kernel may contract a product and a sum into one rounding on one CPU and not on the next.
+It has the same bits on all hosts, because each product and each sum is rounded to float32 by itself, on every CPU: the
+extension is built such that none is contracted into one rounding (transport_c/build_engine.py).
 """
 
 from __future__ import annotations
@@ -10,13 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ultima.base.checks import check_number
-
-Floats = NDArray[np.float32]
-_PIECE = 1 << 16  # elements for which the scratch memory stays in a core's cache
+from ultima.local.round_kernels import Floats, Rows, Rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +34,11 @@ class Nesterov:
 
         All are flat float32 arrays of one size; `delta` is the average of theta - (what a rank came to). It is kept.
         """
-        lr, mu = np.float32(self.lr), np.float32(self.momentum)
-        scratch = np.empty(min(_PIECE, theta.size), np.float32)
-        for at in range(0, theta.size, _PIECE):
-            piece = slice(at, at + _PIECE)
-            moved = scratch[: theta[piece].size]
-            np.multiply(momentum[piece], mu, out=momentum[piece])
-            np.add(momentum[piece], delta[piece], out=momentum[piece])
-            np.multiply(momentum[piece], mu, out=moved)
-            np.add(moved, delta[piece], out=moved)
-            np.multiply(moved, lr, out=moved)
-            np.subtract(theta[piece], moved, out=theta[piece])
+        Rows(delta, 0, delta.size, delta.size).step(theta, momentum, self.divided_by(1.0, theta.size))
+
+    def divided_by(self, divisor: float, plain_from: int) -> Rule:
+        """For deltas that are sums: of the weights `divisor`. plain_from: see `Rule`."""
+        return Rule(divisor, self.lr, self.momentum, plain_from)
 
     def as_dict(self) -> dict[str, Any]:
         """Its settings, to be compared between ranks and saved."""

@@ -9,6 +9,7 @@ from ultima.api.job import ElasticJob, Job
 from ultima.base.checks import check_number, check_whole, check_whole_between
 from ultima.base.durations import Duration, duration_s
 from ultima.base.errors import InvalidArgument
+from ultima.local.rules import Nesterov
 from ultima.settings.config import DEFAULT_DEADLINE_S
 
 WEIGHTS = ("equal", "tokens")
@@ -91,3 +92,10 @@ def weight_of(weight: float | str, tokens: float, steps: int) -> float:
     if weight == "equal":
         return 1.0
     return float(np.float32(tokens / max(1, steps) or 1.0 if weight == "tokens" else weight))
+
+
+def rule_of(outer: object) -> Nesterov:
+    """The outer rule; its kernel knows no other one. Raises InvalidArgument."""
+    if outer is not None and type(outer) is not Nesterov:
+        raise InvalidArgument("outer", type(outer).__name__, "an ultima.Nesterov")
+    return outer or Nesterov()

@@ -9,7 +9,7 @@ import numpy as np
 
 from ultima.base.errors import InvalidArgument
 from ultima.base.native import ffi, lib
-from ultima.local.rules import Floats
+from ultima.local.round_kernels import Floats
 from ultima.local.values import Layout
 
 STATE_VERSION = 1
@@ -28,7 +28,26 @@ def check_state(state: dict[str, Any], layout: Layout) -> None:
             raise InvalidArgument(name, said, f"finite float32 of shape ({layout.count},)")
 
 
+class Digest:
+    """32 bits that depend on all that was added, part by part, whatever the parts are: CRC32C (RFC 3720, B.4) of two
+    such sums. It finds what differs by a fault, not a forger."""
+
+    def __init__(self) -> None:
+        self._theta = self._momentum = 0
+
+    def add(self, theta: Floats, momentum: Floats) -> None:
+        """The next elements of both."""
+        self._theta = lib.ut_crc32c(self._theta, ffi.from_buffer(theta), theta.nbytes)
+        self._momentum = lib.ut_crc32c(self._momentum, ffi.from_buffer(momentum), momentum.nbytes)
+
+    @property
+    def value(self) -> int:
+        """Of all so far."""
+        return lib.ut_crc32c(self._theta, self._momentum.to_bytes(4, "little"), 4)
+
+
 def digest_of(theta: Floats, momentum: Floats) -> int:
-    """32 bits that depend on all of it: CRC32C (RFC 3720, B.4). It finds what differs by a fault, not a forger."""
-    crc = lib.ut_crc32c(0, ffi.from_buffer(theta), theta.nbytes)
-    return lib.ut_crc32c(crc, ffi.from_buffer(momentum), momentum.nbytes)
+    """Of a whole state."""
+    digest = Digest()
+    digest.add(theta, momentum)
+    return digest.value

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ultima.base.errors import InvalidArgument
-from ultima.local.rules import Floats
+from ultima.local.round_kernels import Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,10 @@ class Values(Protocol):
     def write(self, low: int, values: Floats) -> None:
         """Copies float32 values into the elements from `low` on, rounded to the tensors' own types."""
 
+    def spans(self, low: int, size: int) -> list[tuple[slice, Floats]] | None:
+        """Where `size` elements from `low` on lie, in order, for who writes to them at once: which of them, and their
+        memory. None if they are not all float32 in memory of this host, one after the other in each tensor."""
+
 
 class Arrays:
     """Values in numpy arrays of floats, by name; they are written in place.
@@ -71,6 +75,10 @@ class Arrays:
     def write(self, low: int, values: Floats) -> None:
         for index, mine, its in overlaps(self.entries, low, values.size):
             self._flat[index][its] = values[mine]
+
+    def spans(self, low: int, size: int) -> list[tuple[slice, Floats]] | None:
+        found = [(mine, self._flat[index][its]) for index, mine, its in overlaps(self.entries, low, size)]
+        return found if all(flat.dtype == np.float32 for _, flat in found) else None
 
 
 def overlaps(entries: Sequence[Entry], low: int, size: int) -> Iterator[tuple[int, slice, slice]]:

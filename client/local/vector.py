@@ -20,11 +20,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ultima.local.rules import Floats
+from ultima.local.round_kernels import Bools, Floats, Rows
 
-Bools = NDArray[np.bool_]
 # By form: elements from the marks of one range to those of the next. A packet of an MTU of 1280 bytes holds some 300
 # values of four bytes, 600 of two, 1,200 of one and 2,340 of a half (docs/quantised). Sparse packets
 # hold values of two bytes, dense where that is shorter.
@@ -107,10 +105,21 @@ class Vector:
         self.count = self._begin + self.ranges * self._row + ranks
         """Elements of the vector."""
 
-    def clear(self, vector: Floats, rank: int, head: Head, size: float = 1.0) -> None:
-        """Makes it that of a rank that gives no data; size: of a bit that is 1."""
-        vector[:] = 0
+    def clear(self, vector: Floats, rank: int, head: Head, size: float = 1.0, keep: int = 0) -> None:
+        """Makes it that of a rank that gives no data; size: of a bit that is 1. keep: so many elements of the data are
+        left as they are, as others are about to be put there."""
+        body, whole = self._body(vector), keep // self.range
+        vector[: self._begin] = 0
         vector[rank * HEAD : (rank + 1) * HEAD] = head.bits() * np.float32(size)
+        body[:, : self.ranks] = 0
+        if whole < self.ranges:
+            body[whole, self.ranks + keep - whole * self.range :] = 0
+            body[whole + 1 :] = 0
+        vector[vector.size - self.ranks :] = 0
+
+    def rows(self, vector: Floats) -> Rows:
+        """Where its data is."""
+        return Rows(vector, self._begin + self.ranks, self.range, self._row)
 
     def parts(self, size: int) -> Iterator[tuple[slice, slice]]:
         """The first `size` elements of the data in parts that stay in a core's cache: ranges, and their elements."""
@@ -119,50 +128,24 @@ class Vector:
             end = min(first + rows, -(-size // self.range))
             yield slice(first, end), slice(first * self.range, min(end * self.range, size))
 
-    def bound(self, data: Floats, bounds: Floats, most: float) -> Iterator[tuple[slice, Bools]]:
-        """Has no element of the data near the k-th group of marks exceed the k-th of the bounds, and none at all
-        `most`: in place, part by part as the caller iterates. Where one did, says which part that was in, and which of
-        its elements changed."""
-        sizes = np.empty((max(1, _PART // self.range), self.range), np.float32)
-        for ranges, part in self.parts(data.size):
-            mine, rows = data[part], sizes[: ranges.stop - ranges.start]
-            flat = rows.reshape(-1)
-            flat[mine.size :] = 0
-            np.abs(mine, out=flat[: mine.size])
-            near = (rows[:, : self.near], bounds[:-1][ranges]), (rows[:, self.range - self.near :], bounds[1:][ranges])
-            if flat.max() <= most and all((side.max(axis=1) <= limit).all() for side, limit in near):
-                continue
-            np.minimum(flat, np.float32(most), out=flat)
-            for side, limit in near:
-                np.minimum(side, limit[:, None], out=side)
-            np.copysign(flat[: mine.size], mine, out=flat[: mine.size])
-            changed = flat[: mine.size] != mine
-            mine[:] = flat[: mine.size]
-            yield part, changed
-
-    def give(self, vector: Floats, rank: int, data: Floats, marks: Floats | None = None) -> None:
-        """Puts data in, at most as much as there is room for, and this rank's marks: above 0, 1 each for None."""
+    def put(self, vector: Floats, data: Floats) -> None:
+        """Puts data in, at most as much as there is room for."""
         body = self._body(vector)
         whole = data.size // self.range
         body[:whole, self.ranks :] = data[: whole * self.range].reshape(whole, self.range)
         if whole < self.ranges:
             rest = data[whole * self.range :]
             body[whole, self.ranks : self.ranks + rest.size] = rest
+
+    def mark(self, vector: Floats, rank: int, marks: Floats | None = None) -> None:
+        """Puts this rank's marks in: above 0, 1 each for None."""
         marks = np.ones(self.ranges + 1, np.float32) if marks is None else marks
-        body[:, rank] = marks[:-1]
+        self._body(vector)[:, rank] = marks[:-1]
         vector[vector.size - self.ranks + rank] = marks[-1]
 
     def data(self, vector: Floats, size: int) -> Floats:
         """A copy of the first `size` elements of the data."""
         return np.ascontiguousarray(self._body(vector)[:, self.ranks :]).reshape(-1)[:size]
-
-    def data_parts(self, vector: Floats, size: int) -> Iterator[tuple[slice, Floats]]:
-        """The same in parts: which elements, and a copy of them, which holds until the next part is asked for."""
-        body = self._body(vector)
-        copy = np.empty((max(1, _PART // self.range), self.range), np.float32)
-        for ranges, part in self.parts(size):
-            np.copyto(copy[: ranges.stop - ranges.start], body[ranges, self.ranks :])
-            yield part, copy.reshape(-1)[: part.stop - part.start]
 
     def heads(self, vector: Floats) -> dict[int, Head]:
         """By rank, of those that are in the sum."""

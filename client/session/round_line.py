@@ -26,6 +26,7 @@ class DaemonRoundLine:
     def __init__(self, socket: str, session: int, ticket: str) -> None:
         self._socket, self._session, self._ticket = socket, session, ticket
         self._channel: Any = None
+        self._call: Any = None
         self._calls: deque[Any] = deque()
         self._guard = threading.Lock()
         self._unknown = False
@@ -44,8 +45,8 @@ class DaemonRoundLine:
             if self._channel is None:
                 options = [("grpc.enable_http_proxy", 0)]
                 self._channel = grpc.insecure_channel(unix_target(self._socket), options=options)
-            stub = trainer_pb2_grpc.TrainerServiceStub(self._channel)
-            self._calls.append(stub.TellRound.future(request, timeout=ANSWER_S))
+                self._call = trainer_pb2_grpc.TrainerServiceStub(self._channel).TellRound
+            self._calls.append(self._call.future(request, timeout=ANSWER_S))
 
     def close(self) -> None:
         """See RoundLine."""

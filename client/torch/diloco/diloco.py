@@ -16,7 +16,8 @@ from ultima.base.errors import InvalidArgument, Unsupported
 from ultima.base.receipt import Status
 from ultima.base.sparse_form import rounded
 from ultima.local.outer import Outer
-from ultima.local.rules import Floats, Nesterov
+from ultima.local.round_kernels import Floats
+from ultima.local.rules import Nesterov
 from ultima.torch.backend.group import group_of
 from ultima.torch.diloco.inner_site import Site
 from ultima.torch.diloco.tensors import Tensors

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 
 from ultima.base.errors import InvalidArgument, UltimaError
-from ultima.local.rules import Floats
+from ultima.local.round_kernels import Floats
 from ultima.torch.diloco.tensors import Tensors
 
 _NOTHING, _FAILED = -1, -2
@@ -50,6 +50,10 @@ class Site:
         empty = self._low == self._high
         self._low = low if empty else min(self._low, low)
         self._high = low + values.size if empty else max(self._high, low + values.size)
+
+    def spans(self, low: int, size: int) -> None:
+        """See `Values`: `write` is told what changed."""
+        return None
 
     def total(self, tokens: float) -> float:
         """Of all ranks of the site."""

@@ -10,7 +10,7 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 
 from ultima.base.errors import InvalidArgument
-from ultima.local.rules import Floats
+from ultima.local.round_kernels import Floats
 from ultima.local.values import Entry, overlaps
 
 
@@ -59,6 +59,14 @@ class Tensors:
             flat[its].copy_(told[mine])
             if flat.data_ptr() != tensor.data_ptr():  # of a strided tensor it is a copy
                 tensor.copy_(flat.view(tensor.shape))
+
+    def spans(self, low: int, size: int) -> list[tuple[slice, Floats]] | None:
+        """See `Values`."""
+        found = [(_local(self._tensors[index]), mine, its) for index, mine, its in overlaps(self.entries, low, size)]
+        if any(each.dtype != torch.float32 or not each.is_contiguous() or not each.is_cpu for each, _, _ in found):
+            return None
+        torch.autograd.graph.increment_version([each for each, _, _ in found])  # as copy_ does
+        return [(mine, each.reshape(-1).numpy()[its]) for each, mine, its in found]
 
 
 def _check_cut(name: str, tensor: torch.Tensor, cut: bool) -> None:

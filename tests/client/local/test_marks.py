@@ -33,16 +33,17 @@ def test_marks__arrive_beside_the_most_that_all_ranks_may_give(seed: int, ranks:
     for rank in giving:
         told = np.zeros(vector.count, np.float32)
         share = ranks / len(giving)
-        data = np.full(size, 1e30, np.float32)
-        assert sum(changed.sum() for _, changed in vector.bound(data, sizes.near, sizes.far)) == size
-        vector.give(told, rank, data, sizes.marks)
+        theta, sent = np.full(size, 1e30, np.float32), np.zeros(size, np.float32)
+        vector.rows(told).give_bounded(theta, sent, 1.0, sizes.near, vector.near, sizes.far)
+        assert sent.all(), "not all of any element is given"
+        vector.mark(told, rank, sizes.marks)
         phase = int(random.integers(0, 64))
         came = rounded(told[phase:], wire, Draws(seed % 1000, rank % 64))
         given = vector.holds(np.concatenate([told[:phase], came]))
         assert given[:, rank].all() and given.sum() == vector.ranges, "one rank's own"
         body = np.concatenate([told[:phase], came])
         marks = np.zeros_like(body)
-        vector.give(marks, rank, np.zeros(size, np.float32))
+        vector.mark(marks, rank)
         total += np.where(marks > 0, body, body * np.float32(share))
     phase = int(random.integers(0, 64))
     answer = rounded(total[phase:], "int8" if wire == "int4" else wire, Draws(7, 0, 0, True))

@@ -15,7 +15,7 @@ import pytest
 
 import ultima
 from tests.client.local.net import Net, outers, run
-from ultima.local.vector import HEAD, Vector, head_of
+from ultima.local.vector import HEAD, Head, Vector, head_of
 
 SIZE = 2000
 PLAIN = ultima.Nesterov(lr=1.0, momentum=0.0)
@@ -104,7 +104,8 @@ def test_missed_range__is_given_again_and_no_other() -> None:
     net.lost[0] = [(1, lost)]
     run(models, made, 3, _add)
     probe = np.zeros(vector.count, np.float32)
-    vector.give(probe, 1, np.ones(20_000, np.float32))
+    vector.put(probe, np.ones(20_000, np.float32))
+    vector.mark(probe, 1)
     probe[lost] = 0
     came = vector.data(probe, 20_000) > 0
     theta = _equal(made)
@@ -251,7 +252,7 @@ def test_step_without_gradients__is_none() -> None:
     ("options", "field"),
     [({"every": 0}, "every"), ({"fragments": 3}, "fragments"), ({"delay": 3}, "delay"), ({"wire": "topk"}, "wire"),
      ({"quorum": "most"}, "quorum"), ({"quorum": 5}, "quorum"), ({"weight": 0}, "weight"), ({"alpha": 2}, "alpha"),
-     ({"nonfinite": "skip"}, "nonfinite")],
+     ({"nonfinite": "skip"}, "nonfinite"), ({"outer": "adam"}, "outer")],
 )  # fmt: skip
 def test_options__refused_by_name(options: dict[str, Any], field: str) -> None:
     with pytest.raises(ultima.InvalidArgument, match=field):
@@ -264,7 +265,13 @@ def test_vector__says_who_is_in_which_range(wire: str) -> None:
     vector = Vector(10_000, 5, wire)
     data = random.standard_normal(10_000).astype(np.float32)
     told = np.zeros(vector.count, np.float32)
-    vector.give(told, 3, data)
+    vector.rows(told).give(data, np.zeros(10_000, np.float32), 1.0)
+    put = np.full(vector.count, 7, np.float32)
+    vector.clear(put, 3, Head(True, False, 1, 2, 3, 0.5, 5, 6), keep=10_000)
+    vector.put(put, data)
+    assert not put[3 * HEAD + HEAD : 5 * HEAD].any()
+    assert (put[5 * HEAD :] == told[5 * HEAD :]).all(), "whatever was there before"
+    vector.mark(told, 3)
     assert (vector.data(told, 10_000) == data).all()
     assert vector.holds(told)[:, 3].all()
     assert vector.holds(told).sum() == vector.ranges
@@ -275,8 +282,6 @@ def test_vector__says_who_is_in_which_range(wire: str) -> None:
 
 
 def test_head__is_read_as_it_was_written_or_not_at_all() -> None:
-    from ultima.local.vector import Head
-
     head = Head(True, False, 513, 65535, 2**32 - 1, 0.1, 2**32 - 2, 2**24 - 1)
     told = head_of(head.bits())
     assert told is not None
