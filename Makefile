@@ -25,7 +25,7 @@ help:
 	@echo "make setup      a virtual environment in $(VENV), with all that the tests need and the extension built in place"
 	@echo "make demo       four daemons on this machine train LeNet-5 on real images"
 	@echo "make test       the tests of all that a user is promised, three at a time; ARGS=\"-k desync\""
-	@echo "make check      all else that CI runs after them: lint, sanitizers, long simulations, planted bugs, other torches (20 minutes); FUZZ_SECONDS=60 fuzzes each target for a minute (10 more)"
+	@echo "make check      all else that CI runs after them: lint, sanitizers, long simulations, planted bugs, other torches (40 minutes); FUZZ_SECONDS=60 fuzzes each target for a minute (10 more)"
 	@echo "make prove      forged datagrams and garbage against whole engines, keys that change all the time, nonces; ARGS=\"FORGED=1e9 GARBAGE=1e8 ROTATIONS=1e6 NONCES=1e9 SEEDS=100000\""
 	@echo "make soak       three daemons under jobs that come, go and are killed: how their memory grows (15 minutes); ARGS=\"--minutes 60\""
 	@echo "make gpu        what only an accelerator can say, on one GPU (5 minutes); ARGS=--fake runs it on the CPU"
