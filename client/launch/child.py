@@ -8,9 +8,13 @@ anew in such a child, finds the descriptors closed that Popen closes there, and 
 preexec_fn Popen uses vfork, which gRPC does not notice. Imports only what Python has, because each child waits for it.
 """
 
+import signal
+
+if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # as in the program to be: no trace is shown of what stands here
+
 import ctypes
 import os
-import signal
 import sys
 
 PR_SET_PDEATHSIG = 1

@@ -9,8 +9,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -26,6 +26,7 @@ DAEMON_FILE = "/etc/ultima/ultimad.toml"
 SECRET_VARIABLES = (SECRET_VARIABLE, SECRET_FILE_VARIABLE)
 DAEMON_STOP_S = 0.3
 LISTENS_S = 1.0  # on this host: a listener answers at once
+TURN = "\0ultima-run-elastic"  # a name goes with whoever has it, and counts in one network namespace, as ports do
 
 
 class PrivateDaemon:
@@ -34,22 +35,19 @@ class PrivateDaemon:
     def __init__(self, plan: Plan, environment: Mapping[str, str], signals: Signals) -> None:
         self.bind = ""
         """Where it listens for other hosts; empty where the run has just this one."""
-        self._port = "0"
+        self._port, self._here = "0", list[str]()
         if plan.towards:
             from ultima.launch.reach import address_towards
 
             try:
                 self.bind = address_towards(plan.towards)
-                here = self._entries(plan.meets) if plan.elastic else []
+                self._here = self._entries(plan.meets) if plan.elastic else []
             except OSError as error:
                 option = "--meet" if plan.elastic else "--master"
                 raise InvalidArgument(option, plan.towards, f"a host that can be reached ({error})") from None
             if not plan.elastic:
                 # Where programs without torch look for the daemon of rank 0.
                 self._port = environment.get("ULTIMA_PORT") or str(DEFAULT_PORT)
-            else:
-                # One at which somebody listens is that of another run on this host.
-                self._port = next((port for port in here if not _listens(self.bind, port)), "0")
         self._secret = job_secret(environment)
         if plan.towards:
             _check_security(plan, bool(self._secret), environment)
@@ -66,33 +64,57 @@ class PrivateDaemon:
         return [port for host, port in meets if self.bind in {found[4][0] for found in socket.getaddrinfo(host, 0)}]
 
     def __enter__(self) -> PrivateDaemon:
-        command = [sys.executable, "-m", "ultima.daemon.process.main", "--runtime-dir", str(self._folder)]
-        command += ["--port", self._port, "--log-level", "warning"]
-        command += ["--bind", self.bind] if self.bind else []
-        command += ["--insecure"] if self.bind and self._insecure else []
         try:
-            if why := lacks("daemon", "no daemon runs on this host, and a private one"):
-                raise LaunchFailed(why)
-            secret = self._secret_pipe()
-            # It ends with its run, and nobody starts it again.
-            ending = {"ULTIMAD_LIMITS_DRAIN_WINDOW_SECONDS": "0"}
-            try:
-                self._process = start(command, {**self._daemon_environment(secret), **ending}, secret)
-            finally:
-                for fd in secret:
-                    os.close(fd)
-            limit = time.monotonic() + DAEMON_START_S
-            while not answers(Path(self.socket)):
-                number = self._signals.next(0.02)
-                if number in ENDING:
-                    raise Ended(number)
-                self.check()
-                if time.monotonic() > limit:
-                    raise LaunchFailed(f"the private daemon did not listen within {DAEMON_START_S:g} s")
+            with self._turn():
+                self._begin()
         except BaseException:
             self._stop()
             raise
         return self
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Where several runs of this host may each serve the place where hosts meet, one at a time looks whether it is
+        free, and starts its daemon there. Others wait. A name of a socket is taken by one, and free again when that
+        ends, however it does; who cannot have it in time goes on without."""
+        with socket.socket(socket.AF_UNIX) as turn:
+            until = time.monotonic() + DAEMON_START_S
+            while self._here and time.monotonic() < until:
+                with suppress(OSError):
+                    turn.bind(TURN)
+                    break
+                self._wait()
+            # One at which somebody listens is that of another run on this host.
+            self._port = next((port for port in self._here if not _listens(self.bind, port)), self._port)
+            yield
+
+    def _wait(self) -> None:
+        """For a moment. Raises Ended if the run is told to end."""
+        number = self._signals.next(0.02)
+        if number in ENDING:
+            raise Ended(number)
+
+    def _begin(self) -> None:
+        command = [sys.executable, "-m", "ultima.daemon.process.main", "--runtime-dir", str(self._folder)]
+        command += ["--port", self._port, "--log-level", "warning"]
+        command += ["--bind", self.bind] if self.bind else []
+        command += ["--insecure"] if self.bind and self._insecure else []
+        if why := lacks("daemon", "no daemon runs on this host, and a private one"):
+            raise LaunchFailed(why)
+        secret = self._secret_pipe()
+        # It ends with its run, and nobody starts it again.
+        ending = {"ULTIMAD_LIMITS_DRAIN_WINDOW_SECONDS": "0"}
+        try:
+            self._process = start(command, {**self._daemon_environment(secret), **ending}, secret)
+        finally:
+            for fd in secret:
+                os.close(fd)
+        limit = time.monotonic() + DAEMON_START_S
+        while not answers(Path(self.socket)):
+            self._wait()
+            self.check()
+            if time.monotonic() > limit:
+                raise LaunchFailed(f"the private daemon did not listen within {DAEMON_START_S:g} s")
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._stop()

@@ -3,6 +3,8 @@
 
 import signal
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -81,8 +83,18 @@ def test_private_daemon__listens_where_hosts_meet_if_that_is_here_and_free() -> 
             except InvalidArgument as error:  # no network here to reach another host by
                 assert error.field == "--meet" and meet.startswith("192.")
                 continue
-            assert daemon._port == found and daemon.bind
+            with daemon._turn():
+                assert daemon._port == found and daemon.bind
             daemon._stop()
+
+
+def test_run__several_of_one_host_begin_at_the_same_time() -> None:
+    """One of them serves the place where hosts meet; which one is not known before."""
+    meet = f"127.0.0.1:{free_port()}"
+    command = [sys.executable, "-m", "ultima", "run", "--elastic", "1:3", "--meet", meet, "--insecure", "--", "true"]
+    started = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(3)]
+    ended = [(each.communicate(timeout=60)[1], each.returncode) for each in started]
+    assert [status for _, status in ended] == [0, 0, 0], ended
 
 
 @pytest.mark.check
