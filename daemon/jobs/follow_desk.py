@@ -46,12 +46,19 @@ class FollowDesk:
     async def turn(
         self, job: Job, request: trainer_pb2.TurnStateRequest, deadline: float
     ) -> trainer_pb2.TurnStateResponse:
-        """Of the rank here that gives: its answer to a wish, and the next one, as soon as there is one."""
+        """Of the rank here that gives: its answer to a wish, and the next one, as soon as there is one.
+
+        A rank begins to give again where what it gave is too old, and leaves what it was asked for last unanswered.
+        Its first turn answers nothing, so then it is asked once more.
+        """
         giver, loop = self._givers.setdefault(job, _Giver()), asyncio.get_running_loop()
         giver.turned = loop.time()
         answered = giver.asked.pop(request.wish, None)
         if answered is not None and not answered.answer.done():
             answered.answer.set_result(request.data)
+        if not request.wish:
+            giver.wishes.extendleft(reversed(giver.asked.values()))
+            giver.asked.clear()
         followers = self._followers(job)
 
         def news() -> bool:

@@ -45,6 +45,31 @@ async def test_read__what_the_rank_answers_in_pieces_until_a_short_one() -> None
     assert (types_pb2.STATE_KIND_RESULTS, 7, 0) in asked and job.moves.state_bytes["sent"] == len(whole)
 
 
+async def test_read__a_giver_that_begins_again_is_asked_what_the_one_before_left_unanswered() -> None:
+    """What that one gave was too old. Whoever asked does not wait until the rank counts as silent."""
+    job: Any = Job(name="j", over=False, moves=ViewStats())
+    desk, loop = FollowDesk(Changes(), lambda job: 1), asyncio.get_running_loop()
+
+    async def turn(wish: int = 0, data: bytes = b"") -> trainer_pb2.TurnStateResponse:
+        return await desk.turn(job, trainer_pb2.TurnStateRequest(wish=wish, data=data), loop.time() + 5)
+
+    async def read() -> list[tuple[int, bytes]]:
+        request = peer_pb2.ReadStateRequest(kind=types_pb2.STATE_KIND_HEAD)
+        return [each async for each in desk.read(job, request)]
+
+    first = asyncio.create_task(turn())
+    await asyncio.sleep(0.01)
+    found = asyncio.create_task(read())
+    left = await first
+    assert left.wish and left.kind == types_pb2.STATE_KIND_HEAD
+    again = await turn()
+    assert again.wish == left.wish
+    later = asyncio.create_task(turn(again.wish, b"new"))
+    async with asyncio.timeout(5):
+        assert await found == [(0, b"new")]
+    later.cancel()
+
+
 @pytest.mark.parametrize(
     ("said", "why"),
     [
