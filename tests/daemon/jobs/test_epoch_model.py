@@ -141,8 +141,8 @@ PLANTS: dict[str, tuple[dict[str, Any], type[Seat], bool]] = {
     # A proposer died after one host had accepted an epoch without X, and X is seen again: everybody stands still.
     "stubborn": ({"may_have_been_decided": lambda base, acceptors, unheard: bool(acceptors)}, Stubborn, False),
     # The trunk is preferred by a word from before the fork, and of two branches the one that is heavier now: hosts go
-    # to and fro between lines, which is a flap, so that they come to rest where those are damped.
-    "stale": ({"better": _stale}, Undamped, False),
+    # to and fro between lines, which is a flap, so that they come to rest where those are damped; and a liar starts it.
+    "stale": ({"better": _stale}, Undamped, True),
     # Hosts give up before an answer can have come, and hold ops back again at once.
     "hasty": ({"REST_S": 0.0, "ANSWER_S": 0.0015}, Hasty, False),
     # Who gave up its epoch for a better line never goes back, although all of that line have died.
