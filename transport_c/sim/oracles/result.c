@@ -183,7 +183,7 @@ void sim_read_transformed(sim_view *v, const uint8_t *result)
         memcpy(&x, result + i * v->element, sizeof x);
         bool finite = x - x == 0;
         v->nonfinite += !finite;
-        if (!finite && !v->ask->as.nonfinite)
+        if (!finite && !v->ask->as.nonfinite && !v->liar) /* which may give anything; the receipt counts it */
             FAIL("O2 fingerprint", "element %" PRIu64 " is not finite after the transform", i);
     }
     uint64_t count = v->ask->as.count, wrong = count;
