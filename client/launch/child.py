@@ -8,13 +8,9 @@ anew in such a child, finds the descriptors closed that Popen closes there, and 
 preexec_fn Popen uses vfork, which gRPC does not notice. Imports only what Python has, because each child waits for it.
 """
 
-import signal
-
-if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # as in the program to be: no trace is shown of what stands here
-
 import ctypes
 import os
+import signal
 import sys
 
 PR_SET_PDEATHSIG = 1
@@ -27,6 +23,10 @@ def main(parent: str, *command: str) -> None:
         os._exit(1)  # it died before the kernel was told
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)  # Python ignores them, and the program would inherit that
+    # It came blocked (processes.py): a Ctrl-C until now waits, and then ends this without a traceback.
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     try:
         os.execvp(command[0], command)
     except OSError as error:

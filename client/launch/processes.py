@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -68,6 +69,7 @@ def start(
     and error; None: no input, our output, our error. Raises LaunchFailed."""
     if shutil.which(command[0], path=environment.get("PATH")) is None:
         raise LaunchFailed(f"{command[0]!r} cannot be started: {_why_not(command[0])}")
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # in the child until it is the program: child.py
     try:
         return subprocess.Popen(
             dies_with_parent(command),
@@ -80,6 +82,8 @@ def start(
         )
     except OSError as error:
         raise LaunchFailed(f"{command[0]!r} cannot be started: {error.strerror}") from None
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def _why_not(program: str) -> str:

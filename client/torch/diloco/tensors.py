@@ -63,7 +63,8 @@ class Tensors:
     def spans(self, low: int, size: int) -> list[tuple[slice, Floats]] | None:
         """See `Values`."""
         found = [(_local(self._tensors[index]), mine, its) for index, mine, its in overlaps(self.entries, low, size)]
-        if any(each.dtype != torch.float32 or not each.is_contiguous() or not each.is_cpu for each, _, _ in found):
+        plain = (type(each) is torch.Tensor and each.is_cpu and each.is_contiguous() for each, _, _ in found)
+        if not all(plain) or any(each.dtype != torch.float32 for each, _, _ in found):
             return None
         torch.autograd.graph.increment_version([each for each, _, _ in found])  # as copy_ does
         return [(mine, each.reshape(-1).numpy()[its]) for each, mine, its in found]

@@ -53,6 +53,17 @@ def test_start__what_the_kernel_does_not_run_says_so(tmp_path: Path) -> None:
     assert child.returncode == 127
 
 
+def test_start__an_interrupt_in_the_first_moments_ends_the_child_without_a_trace() -> None:
+    """It waits until the child is about to become the program, which has it as usual."""
+    for at in range(12):
+        child = processes.start(["sleep", "9"], os.environ, streams=(None, None, subprocess.PIPE))
+        time.sleep(at * 0.002)
+        child.send_signal(signal.SIGINT)
+        assert (child.communicate(timeout=30)[1], child.returncode) == (b"", -signal.SIGINT), at
+    told = processes.start(["grep", "SigBlk", "/proc/self/status"], os.environ, streams=(None, subprocess.PIPE, None))
+    assert int(told.communicate(timeout=30)[0].split()[1], 16) == 0
+
+
 def test_start__no_child_outlives_who_started_it() -> None:
     with subprocess.Popen([sys.executable, "-c", TREE], stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
