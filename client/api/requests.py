@@ -33,6 +33,7 @@ _MODES_ALLOWED = "one of " + ", ".join(MODES)
 _ROUNDINGS = ("random", "nearest")
 _WIRE_OPS = ("avg", "sum")
 _WEIGHING = ("tar", "ps")
+_DENSE, _QUANTISED = COLLECTIVES["allreduce"], COLLECTIVES["allreduce_quant"]
 
 
 def allreduce_op(
@@ -71,8 +72,13 @@ def allreduce_op(
         raise InvalidArgument("mode", mode, f"'bounded' or 'reliable' for {kind.name}: counts must not lose a part")
     target = source if out is None or out is array else _target(source, kind, out, asked)
     adaptive = deadline is None and connection.settings.adaptive
-    weight = _weight(connection, kind, op, weight)
-    quant = _quantised(connection, source, target, kind, op, wire, answer, rounding, feedback)
+    flags = (AGREE if agree else 0) | (ADAPTIVE if adaptive else 0)
+    if weight is not None:
+        weight = _weight(connection, kind, op, weight)
+        flags |= WEIGHTED
+    quant = None
+    if wire is not None or answer is not None or rounding is not None or feedback is not None:
+        quant = _quantised(connection, source, target, kind, op, wire, answer, rounding, feedback)
     return Op(
         source,
         target,
@@ -81,17 +87,13 @@ def allreduce_op(
         redop,
         MODES[mode],
         times=connection.times(now, deadline),
-        flags=(AGREE if agree else 0) | (ADAPTIVE if adaptive else 0) | (0 if weight is None else WEIGHTED),
-        layout=Layout(
-            COLLECTIVES["allreduce_quant" if quant else "allreduce"], source.nbytes, quant=quant, weight=weight
-        ),
+        flags=flags,
+        layout=Layout(_DENSE if quant is None else _QUANTISED, source.nbytes, quant=quant, weight=weight),
     )
 
 
-def _weight(connection: Connection, kind: DType, op: str, weight: int | None) -> int | None:
-    """The weight of what an allreduce gives, if it has one. Raises InvalidArgument and Unsupported."""
-    if weight is None:
-        return None
+def _weight(connection: Connection, kind: DType, op: str, weight: int) -> int:
+    """The weight of what an allreduce gives, after all checks. Raises InvalidArgument and Unsupported."""
     allowed = f"a whole number from 0 to {WEIGHT_MAX}"
     try:
         number = operator.index(weight)
@@ -120,14 +122,12 @@ def _quantised(
     answer: str | None,
     rounding: str | None,
     feedback: Any,
-) -> QuantCall | None:
-    """How an allreduce travels that names a `wire`; None for one that travels as it is. Raises InvalidArgument and
-    Unsupported."""
+) -> QuantCall:
+    """How an allreduce travels that names a `wire`, or what goes with one. Raises InvalidArgument and Unsupported."""
     if wire is None:
-        for field, value in (("answer", answer), ("rounding", rounding), ("feedback", feedback)):
-            if value is not None:
-                raise InvalidArgument(field, "given" if field == "feedback" else value, "none without wire")
-        return None
+        beside = {"answer": answer, "rounding": rounding, "feedback": None if feedback is None else "given"}
+        field, said = next((field, value) for field, value in beside.items() if value is not None)
+        raise InvalidArgument(field, said, "none without wire")
     if wire not in WIRES:
         more = "; bfloat16 arrays travel as they are, and int16 takes the same bytes"
         raise InvalidArgument("wire", wire, "one of " + ", ".join(WIRES) + more)

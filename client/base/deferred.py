@@ -15,17 +15,16 @@ from typing import TYPE_CHECKING, Any, Self
 class Deferred:
     """Base of a frozen dataclass with slots, of which `deferred` makes one whose fields are not all set yet."""
 
-    __slots__ = ("_whole",)
+    __slots__ = ("_known", "_whole")
+    _known: Mapping[str, Any]
     _whole: Callable[[], Self] | None
 
     @classmethod
     def deferred(cls, known: Mapping[str, Any], whole: Callable[[], Self]) -> Self:
         """A value with the fields |known|; the others are those of `whole()`, which is called once or never."""
         made = object.__new__(cls)
-        put = object.__setattr__
-        for name, value in known.items():
-            put(made, name, value)
-        put(made, "_whole", whole)
+        object.__setattr__(made, "_known", known)
+        object.__setattr__(made, "_whole", whole)
         return made
 
     if not TYPE_CHECKING:  # type checkers would take every name for a field
@@ -34,8 +33,10 @@ class Deferred:
             # Python asks here for what is not set, so never for a field of a value that was made in the usual way.
             if name not in type(self).__slots__:
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
-            whole = self._whole
-            if whole is not None:
+            known, whole = self._known, self._whole
+            if name in known:
+                object.__setattr__(self, name, known[name])
+            elif whole is not None:
                 made = whole()
                 for field in type(self).__slots__:
                     if not _is_set(self, field):

@@ -119,6 +119,7 @@ class Op:
         "portions",
         "receipt",
         "redop",
+        "residual",
         "result",
         "seq",
         "source",
@@ -150,10 +151,12 @@ class Op:
         self.result = result
         """The object that the caller gave for the result."""
         self.kind = kind
-        self.layout = layout or Layout(COLLECTIVES["allreduce"], source.nbytes)
-        self.nbytes = self.layout.nbytes
+        self.layout = layout = layout or Layout(COLLECTIVES["allreduce"], source.nbytes)
+        self.nbytes = layout.nbytes
         """Of the bucket: at least those of `source` and of `target`."""
-        self.count = self.nbytes // kind.itemsize if self.layout.note is None else 0
+        self.count = layout.nbytes // kind.itemsize if layout.note is None else 0
+        self.residual = layout.quant.residual if layout.quant else None
+        """Of a quantised allreduce: memory of the arena that the engine reads and writes besides."""
         self.redop = redop
         self.mode = mode
         self.deadline_ns, self.expires_ns = times
@@ -411,11 +414,6 @@ class Op:
         if self.cut and self.residual is not None and self.nbytes > 0:
             return True  # it may hold already what was to be rounded once more
         return self.cut and self.block is None and self.nbytes > 0 and not apart
-
-    @property
-    def residual(self) -> AnyArray | None:
-        """Of a quantised allreduce: memory of the arena that the engine reads and writes besides."""
-        return self.layout.quant.residual if self.layout.quant else None
 
     def hand_back(self) -> None:
         """The daemon went before it had ended: it is as it was before it was submitted, but for its number."""

@@ -27,9 +27,9 @@ _ROWS_AT: int = ffi.offsetof("ut_receipt", "peer")
 _ROW_BYTES: int = ffi.sizeof("ut_receipt_peer")
 
 
-def _say_words(entry: Any, layout: Layout) -> None:
-    """What a collective says for itself (`ut_alike`)."""
-    alike, sparse, quant = entry.alike, layout.sparse, layout.quant
+def _say_words(entry: Any, alike: Any, layout: Layout) -> None:
+    """What a collective says for itself; |alike| is that part of |entry| (`ut_alike`)."""
+    sparse, quant = layout.sparse, layout.quant
     entry.entries = alike.all = entry.rounding = 0
     if sparse is not None:
         entry.entries = sparse.entries
@@ -76,6 +76,7 @@ class NativeRings:
         self._partial = partial
         self._usable = True
         self._entry = ffi.new("ut_submission *")
+        self._alike = self._entry.alike
         self._raw = ffi.new("ut_receipt *")
         self._hosts = tuple(hosts)
         self._rank = rank
@@ -111,7 +112,7 @@ class NativeRings:
                 entry.gift_forms, entry.rounding = layout.quant.forms, layout.quant.nearest
                 entry.gift_residual = 0 if op.left < 0 else op.left // GIFT_RESIDUAL + 1
         else:
-            _say_words(entry, layout)
+            _say_words(entry, self._alike, layout)
             if layout.sparse is None:
                 entry.residual = op.left + 1 | (layout.weight or 0) << RESIDUAL_BITS
         woken = lib.ut_lanes_submit(self._lanes, entry)

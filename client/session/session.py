@@ -135,7 +135,7 @@ class Session(Following):
         """
         self._check_open()
         self.check_size(op)
-        if not self._order.acquire(timeout=max(0.0, (self._silence.patience_ns(op) - time.monotonic_ns()) / 1e9)):
+        if not self._order.acquire(blocking=False) and not self._order.acquire(timeout=self._silence.patience_s(op)):
             raise self._overrun()
         try:
             op.owner = self

@@ -48,6 +48,10 @@ class Silence:
         answers again; to end the session before would lose the job to a busy host."""
         return op.expires_ns + (SILENCE_NS if self._calls else 0)
 
+    def patience_s(self, op: Op) -> float:
+        """The same as seconds from now on; 0 once it is past."""
+        return max(0.0, (self.patience_ns(op) - time.monotonic_ns()) / 1e9)
+
     def lasts(self, op: Op) -> bool:
         """A call has had no answer in its time. Whether the daemon counts as lost by now."""
         if not self._calls:

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds out that a host is never heard over UDP although its daemon answers over TCP, and tells everyone.
 
-Once a second the counters of each path are read. A path on which packets go out and nothing comes back, or many are
-lost, is suspected; then the daemon at the other end is asked for its counters, second by second, until unheard.py has
-proof or the path is well again. What they prove of the past is tried before it is told: a cut network that is whole
-again has lost as much. A daemon that does not answer, because it is dead, frozen or cut off altogether, gives no proof.
-What was found goes to all hosts of the job with the news (watchers.py), so that all name the same trouble: in receipts,
-in status, in the log, and in a note to each trainer.
+Once a second the counters of each path are read. A path on which packets go out and nothing comes back within the next
+second, or many are lost, is suspected; then the daemon at the other end is asked for its counters, second by second,
+until unheard.py has proof or the path is well again. What they prove of the past is tried before it is told: a cut
+network that is whole again has lost as much. A daemon that does not answer, because it is dead, frozen or cut off
+altogether, gives no proof. What was found goes to all hosts of the job with the news (watchers.py), so that all name
+the same trouble: in receipts, in status, in the log, and in a note to each trainer.
 """
 
 from __future__ import annotations
@@ -45,6 +45,8 @@ class _Path:
     """What is known of the path to one host in one life of a job."""
 
     cids: tuple[int, ...]
+    before: tuple[PeerStats, ...] = ()
+    """Counters at the last look but one, and at the last one."""
     last: tuple[PeerStats, ...] = ()
     suspect: int = 0
     samples: deque[Sample] = field(default_factory=lambda: deque(maxlen=SAMPLES_MAX))
@@ -157,8 +159,9 @@ class Hearing:
             if path is None or path.cids != link.rx_cids:
                 path = self._paths[key] = _Path(link.rx_cids)
             stats = tuple(now.paths(job.number, link.host.index))
-            path.suspect = SUSPECT_LOOKS if seems_ill(path.last, stats) else max(0, path.suspect - 1)
-            path.last = stats
+            ill = seems_ill(path.before, path.last, stats)
+            path.suspect = SUSPECT_LOOKS if ill else max(0, path.suspect - 1)
+            path.before, path.last = path.last, stats
             if path.suspect:
                 found.append((link, path))
             else:
@@ -212,19 +215,20 @@ class Hearing:
         return found
 
 
-def seems_ill(before: tuple[PeerStats, ...], now: tuple[PeerStats, ...]) -> bool:
-    """Whether something went out from a pair of ports since `before`, and of data or feedback nothing came back, or
-    more than a part in LOST_OF of the data was lost. Networks lose some all the time, and to ask costs both daemons a
-    call.
+def seems_ill(before: tuple[PeerStats, ...], last: tuple[PeerStats, ...], now: tuple[PeerStats, ...]) -> bool:
+    """Whether something went out from a pair of ports between `before` and `last`, and of data or feedback nothing came
+    back from `before` to `now`, or more than a part in LOST_OF of the data was lost. What went out since `last` is not
+    judged, because at each look some exchange is under way. Networks lose some all the time, and to ask costs both
+    daemons a call.
     """
     return any(
-        (new.sent_packets > old.sent_packets or new.feedbacks_sent > old.feedbacks_sent)
+        (middle.sent_packets > old.sent_packets or middle.feedbacks_sent > old.feedbacks_sent)
         and (
             new.received_bytes == old.received_bytes
             or new.feedbacks_heard == old.feedbacks_heard
             or LOST_OF * (new.lost_bytes - old.lost_bytes) > new.sent_bytes - old.sent_bytes
         )
-        for old, new in zip(before, now, strict=False)
+        for old, middle, new in zip(before, last, now, strict=False)
     )
 
 

@@ -90,14 +90,25 @@ def raise_limit() -> int:
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
+@dataclass(frozen=True, slots=True)
+class _Guest:
+    """A connection that came through a door; `since` is the number of the look that saw it first."""
+
+    since: int
+    fd: int
+    inode: int
+    door: Door
+    whose: Hashable
+
+
 class Doorkeeper:
     """See the module. It belongs to the event loop."""
 
     def __init__(self, *doors: Door) -> None:
         self._doors = doors
-        self._seen: dict[int, int] = {}
-        """By inode of a connection the number of the look that saw it first."""
         self._looks = 0
+        self._known: dict[tuple[int, int], _Guest | None] = {}
+        """By descriptor and inode, what each socket is; None: it came through no door."""
 
     async def run(self) -> None:
         """Looks for ever."""
@@ -108,29 +119,41 @@ class Doorkeeper:
     def look(self) -> int:
         """Ends what is too much; returns how many connections that were."""
         self._looks += 1
-        held: dict[Door, dict[Hashable, list[tuple[int, int]]]] = {door: defaultdict(list) for door in self._doors}
-        for fd, inode, connection in _connections():
-            for door in self._doors:
-                try:
-                    if connection.family in door.family and door.here(connection):
-                        self._seen.setdefault(inode, self._looks)
-                        held[door][door.whose(connection)].append((inode, fd))
-                except OSError:  # it has ended meanwhile
-                    continue
-        there = {inode for by in held.values() for found in by.values() for inode, _ in found}
-        self._seen = {inode: look for inode, look in self._seen.items() if inode in there}
+        held: dict[Door, dict[Hashable, list[_Guest]]] = {door: defaultdict(list) for door in self._doors}
+        known, self._known = self._known, {}
+        for fd, inode in _sockets():
+            at = fd, inode
+            try:
+                self._known[at] = guest = known[at] if at in known else self._guest(fd, inode)
+            except OSError:  # it has ended meanwhile
+                continue
+            if guest is not None:
+                held[guest.door][guest.whose].append(guest)
         return sum(self._cut(door, by) for door, by in held.items())
 
-    def _cut(self, door: Door, by: dict[Hashable, list[tuple[int, int]]]) -> int:
+    def _guest(self, fd: int, inode: int) -> _Guest | None:
+        """What the kernel says of a socket. It is asked once: none of this changes in its life. Raises OSError."""
+        connection = socket.socket(fileno=fd)
+        try:
+            streams = connection.type == socket.SOCK_STREAM
+            if streams and not connection.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                for door in self._doors:
+                    if connection.family in door.family and door.here(connection):
+                        return _Guest(self._looks, fd, inode, door, door.whose(connection))
+            return None
+        finally:
+            connection.detach()  # it is not ours to close
+
+    def _cut(self, door: Door, by: dict[Hashable, list[_Guest]]) -> int:
         """Ends connections until no more are left than the door may have; who has the most loses the newest."""
         too_many = max(0, sum(map(len, by.values())) - door.most)
         for found in by.values():
-            found.sort(key=lambda each: self._seen[each[0]])
+            found.sort(key=lambda guest: guest.since)
         whose: Hashable = None
         for _ in range(too_many):
             whose = max(by, key=lambda each: len(by[each]))
-            inode, fd = by[whose].pop()
-            _end(fd, inode)
+            newest = by[whose].pop()
+            _end(newest.fd, newest.inode)
         if too_many:
             log.warning(
                 "connections ended door=%s count=%d allowed=%d whose=%s",
@@ -140,25 +163,15 @@ class Doorkeeper:
         return too_many
 
 
-def _connections() -> Iterator[tuple[int, int, socket.socket]]:
-    """Descriptor, inode and socket of each connection that this process holds. The socket is for one question."""
+def _sockets() -> Iterator[tuple[int, int]]:
+    """Descriptor and inode of each socket that this process holds."""
     for name in os.listdir("/proc/self/fd"):
         try:
             found = os.fstat(int(name))
-            if not stat.S_ISSOCK(found.st_mode):
-                continue
-            connection = socket.socket(fileno=int(name))
         except OSError:  # closed since it was listed
             continue
-        try:
-            if connection.type == socket.SOCK_STREAM and not connection.getsockopt(
-                socket.SOL_SOCKET, socket.SO_ACCEPTCONN
-            ):
-                yield int(name), found.st_ino, connection
-        except OSError:
-            continue
-        finally:
-            connection.detach()  # it is not ours to close
+        if stat.S_ISSOCK(found.st_mode):
+            yield int(name), found.st_ino
 
 
 def _end(fd: int, inode: int) -> None:

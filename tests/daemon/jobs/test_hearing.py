@@ -53,7 +53,7 @@ async def test_hearing__what_counters_prove_is_tried_before_it_is_told(
     link: Any = SimpleNamespace(host=host, up=lambda: True, rx_cids=(1,))
     facts = {"name": "j", "generation": 1, "incarnation": 3, "number": 0, "over": False}
     job: Any = SimpleNamespace(own=SimpleNamespace(index=0), links={1: link}, unheard={}, **facts)
-    for _ in range(4):
+    for _ in range(5):
         sent += 20
         for each, path in hearing._suspects(job, now):
             await hearing._ask(job, each, path, now)

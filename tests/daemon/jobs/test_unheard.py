@@ -137,5 +137,15 @@ def test_believed__only_what_a_host_may_say_of_itself() -> None:
     ],
 )
 def test_seems_ill__something_goes_out_and_nothing_comes_back(now: dict[str, int], ill: bool) -> None:
-    assert seems_ill((PeerStats(True),), (PeerStats(True, **now),)) is ill
-    assert not seems_ill((), (PeerStats(True, **now),)), "the first look has nothing to compare with"
+    none, some = (PeerStats(True),), (PeerStats(True, **now),)
+    assert seems_ill(none, some, some) is ill
+    assert not seems_ill((), none, some), "the first look has nothing to compare with"
+    assert not seems_ill(none, none, some), "what went out within the last second may be answered yet"
+
+
+@pytest.mark.parametrize("kind", ["sent_packets", "feedbacks_sent"])
+def test_seems_ill__an_exchange_that_is_under_way_at_a_look_is_none(kind: str) -> None:
+    """Nothing had come back at the look in its middle; by the next one it has."""
+    ended = {kind: 9, "received_bytes": 9, "feedbacks_heard": 9}
+    stats = [(PeerStats(True, **look),) for look in ({}, {kind: 9}, ended, ended, ended)]
+    assert not any(seems_ill(*three) for three in zip(stats, stats[1:], stats[2:], strict=False))
