@@ -97,7 +97,7 @@ class Ultima:
 
     def meet(self, stop: bool) -> bool:
         self._token[0] = int(stop)
-        self._job.allreduce(self._token, "sum", mode="reliable", deadline=600)
+        self._job.allreduce(self._token, "sum", mode="reliable", deadline=600.0)
         return bool(self._token[0])
 
     def reduce(self, count: int, request: dict[str, Any]) -> Receipt:
@@ -113,8 +113,10 @@ class Ultima:
         return short
 
     def wrong(self, count: int, stride: int) -> int:
+        if self._wire is None:
+            return int((self._bucket[:count:stride] != self.world).sum())
         off = abs(self._bucket[:count:stride] - self.world)
-        return int((off > self.world * STEPS.get(self._wire or "", 0.0)).sum())
+        return int((off > self.world * STEPS[self._wire]).sum())
 
     def close(self) -> None:
         self._job.close()

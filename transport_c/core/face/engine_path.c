@@ -89,6 +89,8 @@ void ut_engine_path_tick(ut_engine *e, ut_job *j, uint32_t host, ut_ns unanswere
     if (c->state != UT_CONN_UP || !c->seal.cipher)
         return;
     for (unsigned port = 0; port < 2; port++) {
+        if (now < ut_move_wake(&c->move[port]))
+            continue;
         if (ut_move_tick(&c->move[port], &c->at[port], now))
             moved(e, j, host, port, now);
         try(e, c, port, now);

@@ -116,11 +116,6 @@ bool ut_move_tick(ut_move *m, ut_addr *present, ut_ns now)
     return false;
 }
 
-bool ut_move_says(const ut_move *m)
-{
-    return m->answers || m->shows || m->due;
-}
-
 void ut_move_fill(ut_move *m, const ut_addr *present, ut_addr *ret_to, ut_path *ret)
 {
     assert(ut_move_says(m));
@@ -141,10 +136,4 @@ void ut_move_fill(ut_move *m, const ut_addr *present, ut_addr *ret_to, ut_path *
         *ret_to = m->other;
     *ret = (ut_path){.what = UT_PATH_CHALLENGE, .token = m->token[way]};
     m->due &= (uint8_t)~(1u << way);
-}
-
-ut_ns ut_move_wake(const ut_move *m)
-{
-    const ut_ns again = m->later.len && m->other.len == 0 ? m->rest : UT_NEVER;
-    return ut_move_says(m) ? 0 : UT_MIN2(m->next, again);
 }

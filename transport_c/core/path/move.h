@@ -30,17 +30,18 @@ enum {
 enum ut_move_ask { UT_MOVE_PRESENT, UT_MOVE_OTHER, UT_MOVE_WAYS };
 
 typedef struct ut_move {
-    /* As the handshake told; the address that is tried; and the one to be tried next, `len` 0 for none. */
-    ut_addr home, other, later;
+    /* What is asked of each port at each turn stands together, in one line of the cache. */
+    ut_ns wait, next, rest; /* between two asks; when to ask again or to decide; until when nothing is tried */
+    uint8_t asked;          /* so often */
+    uint8_t vain;           /* tries since the port last moved that nobody has answered */
+    uint8_t due;            /* challenges to be sent now: bits of enum ut_move_ask */
+    uint8_t answers;        /* how many of `answer` there are */
+    bool shows;             /* an answer to nothing is to be sent, which shows where this port is */
+    bool came;              /* the other address has answered */
+    /* The address that is tried; the one to be tried next; `len` 0 for none; and as the handshake told. */
+    ut_addr other, later, home;
     uint64_t token[UT_MOVE_WAYS];  /* by enum ut_move_ask */
     uint64_t answer[UT_MOVE_WAYS]; /* tokens of challenges that are to be answered, the oldest first */
-    ut_ns wait, next, rest;        /* between two asks; when to ask again or to decide; until when nothing is tried */
-    uint8_t asked;                 /* so often */
-    uint8_t vain;                  /* tries since the port last moved that nobody has answered */
-    uint8_t due;                   /* challenges to be sent now: bits of enum ut_move_ask */
-    uint8_t answers;               /* how many those are */
-    bool shows;                    /* an answer to nothing is to be sent, which shows where this port is */
-    bool came;                     /* the other address has answered */
 } ut_move;
 
 /* The port is at |home| now, whatever was known of it. */
@@ -69,10 +70,18 @@ void ut_move_show(ut_move *m);
 bool ut_move_answered(ut_move *m, ut_addr *present, uint64_t token, ut_ns now);
 /* Asks again, or decides; a try that nobody has answered is made again. True if |present| is another address now. */
 bool ut_move_tick(ut_move *m, ut_addr *present, ut_ns now);
-/* The next packet to send, to |ret_to|; `cid` and `number` are the caller's. False if there is none. */
-bool ut_move_says(const ut_move *m);
+/* Whether there is a packet to send. */
+static inline bool ut_move_says(const ut_move *m)
+{
+    return m->answers || m->shows || m->due;
+}
+/* The next one, to |ret_to|; `cid` and `number` are the caller's. */
 void ut_move_fill(ut_move *m, const ut_addr *present, ut_addr *ret_to, ut_path *ret);
 /* When ut_move_tick has something to do, or a packet is to be sent: at once. */
-ut_ns ut_move_wake(const ut_move *m);
+static inline ut_ns ut_move_wake(const ut_move *m)
+{
+    const ut_ns again = m->later.len && m->other.len == 0 ? m->rest : UT_NEVER;
+    return ut_move_says(m) ? 0 : UT_MIN2(m->next, again);
+}
 
 #endif
