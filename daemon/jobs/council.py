@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 import math
 from dataclasses import asdict
 
@@ -133,7 +134,7 @@ class Council:
 
     def op_done(self, job: Job) -> None:
         """Ops go on: this host may own a shard from now on, or wish for another option."""
-        room, now = self._rooms.get(job), asyncio.get_running_loop().time()
+        room, now = self._rooms.get(job), time.monotonic()  # the loop's clock; to ask for the loop is a system call
         if room is not None and now >= room.looked + LOOK_SECONDS:
             room.looked = now
             word = room.seat.words[room.seat.me]

@@ -148,10 +148,10 @@ async def test_peers__calls_without_a_request_are_counted_and_end(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Calls that never send what they ask count as much as others, and end soon."""
-    monkeypatch.setattr("ultima.daemon.trust.gate.REQUEST_SECONDS", 1.0)
+    monkeypatch.setattr("ultima.daemon.trust.gate.REQUEST_SECONDS", 3.0)  # in which all of them must begin
     daemon = await house.daemon()
-    gate = daemon.gate
-    most = gate._calls._each
+    gate, most = daemon.gate, 20
+    monkeypatch.setattr(gate._calls, "_each", most)
     forever = asyncio.Event()
 
     async def nothing() -> object:
