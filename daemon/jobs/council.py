@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 import math
+import time
 from dataclasses import asdict
 
 from ultima.daemon.base.errors import DeadlineExceeded, Refused

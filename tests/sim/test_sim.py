@@ -64,6 +64,10 @@ ONCE_FAILED = {
     "950011926 --moving": "a data port that only received had moved, and its host's feedback did not tell: 1.5 s",
     "950030550 --partial": "a host was to have ranks ready for an op that its earlier life had started",
     "910040596 --coded": "hosts that ran an op under two epochs were to have the same estimate",
+    "910051760 --linear": "hosts that failed at a step in turn used its 1,023 attempts in a minute, not in a day",
+    "910020396": "an expected time was set by hand, a hundredth of what a stage took, and ended it",
+    "950111096 --moving": "as 910020396",
+    "950060034 --far": "as 910020396",
     "960101276 --hostile": "a host that lied gave Inf, which the transform spread; nobody else had given any",
     "800056 --partial --hostile": "29 hosts whose secrets change every few ms had all events of a world for that alone",
 }

@@ -232,18 +232,47 @@ static void attempts_at_a_step__get_rarer(void)
     begin(4, 1, coded(1));
     run(20 * UT_MS);
     CHECK_EQ(until_done(1, 0), 1);
-    ut_coded *c = ut_coded_of(hosts[2].engine->job[0]);
-    c->failed = 3 * UT_STEP_PACE;
-    c->failing = 1;
-    c->failed_at = now;
+    const uint64_t tried = ut_step_first_op(1) + 3 * UT_STEP_PACE * UT_OPS_MAX;
+    for (uint32_t h = 0; h < n; h++)
+        hosts[h].engine->job[0]->next_open = tried;
+    ut_coded_of(hosts[2].engine->job[0])->failing = 1 + 1;
     give_step(2, 1, 1, UT_SECOND);
     run(100 * UT_MS);
     CHECK_EQ(has_receipt(2), false);
     give_step(0, 1, 1, UT_SECOND);
     run(50 * UT_MS);
     (void)exact(0, 1, 1);
-    CHECK_EQ(exact(2, 1, 1).op_seq, ut_step_first_op(1));
-    CHECK_EQ(c->failed, 0);
+    CHECK_EQ(exact(2, 1, 1).op_seq, tried);
+    CHECK_EQ(ut_coded_of(hosts[2].engine->job[0])->failing, 0);
+    end();
+}
+
+/* The numbers of a step are those of all hosts. Two that fail in turn, each half a pause after the other, use no more
+ * of them than one. */
+static void attempts_at_a_step__get_rarer_for_all_hosts_together(void)
+{
+    const uint64_t first = ut_step_first_op(1);
+    ut_ns from = 0, to = 0;
+    begin(4, 1, coded(1));
+    run(20 * UT_MS);
+    CHECK_EQ(until_done(1, 0), 1);
+    dies(0);
+    dies(1);
+    give_step(2, 1, 1, UT_SECOND);
+    run(32 * UT_MS);
+    give_step(3, 1, 1, UT_SECOND);
+    for (unsigned turns = 0; turns < 20000 && !to; turns++) {
+        run(UT_MS);
+        for (uint32_t h = 2; h < 4; h++)
+            if (has_receipt(h)) {
+                const uint64_t attempt = (receipt(h).op_seq - first) / UT_OPS_MAX;
+                from = from || attempt < UT_STEP_PACE ? from : now;
+                to = attempt < 2 * UT_STEP_PACE - 1 ? to : now;
+                give_step(h, 1, 1, UT_SECOND);
+            }
+    }
+    CHECK_MSG(to - from >= (UT_STEP_PACE - 2) * 64 * UT_MS, "%u attempts took %" PRIu64 " ns", UT_STEP_PACE - 1,
+              to - from);
     end();
 }
 
@@ -393,6 +422,7 @@ int main(int argc, char **argv)
     RUN(an_owner_dies__and_calls_wait_for_the_next_epoch);
     RUN(an_attempt_that_fails__costs_time_alone);
     RUN(attempts_at_a_step__get_rarer);
+    RUN(attempts_at_a_step__get_rarer_for_all_hosts_together);
     RUN(both_replicas_die__and_steps_fail_at_once);
     RUN(an_estimate__stands_for_all);
     RUN(results__stay_for_three_steps);

@@ -24,9 +24,9 @@ enum {
     UT_STEP_OPS = (1 << (UT_OP_SEQ_BITS - 32)) - UT_OPS_MAX + 1,
     /* Attempts at a step and one; after the last one the step is over without a result. */
     UT_STEP_ATTEMPTS = (UT_STEP_OPS - 1) / UT_OPS_MAX,
-    /* After so many failures at a step there are 64 ms between two attempts, and twice as much after as many more. So
-     * a step lasts a day and a half, however soon trainers try again, and no attempt comes later by much more than a
-     * hundredth of the time for which the step has failed. */
+    /* After so many attempts at a step there are 64 ms between two of them, and twice as much after as many more. So a
+     * step lasts a day and a half, however soon trainers try again and however many hosts do, and no attempt comes
+     * later by much more than a hundredth of the time for which the step has failed. */
     UT_STEP_PACE = 64,
 };
 
@@ -59,10 +59,8 @@ typedef struct ut_coded {
         at; /* the step at which this host stands: that of its newest op, or the one after it if there is a result */
     ut_step_result result[UT_OPS_MAX]; /* by op_seq modulo UT_OPS_MAX */
 
-    uint32_t tried;  /* attempts that have failed one after the other, and answered nobody */
-    uint32_t failed; /* attempts at step `failing` that have failed, the newest one at `failed_at` */
-    uint64_t failing;
-    ut_ns failed_at;
+    uint32_t tried;   /* attempts that have failed one after the other, and answered nobody */
+    uint64_t failing; /* the step of the newest attempt if that has failed, plus one; else 0 */
 
     /* Of the op that runs. */
     uint64_t enough; /* hosts that need nothing more of stage 1 */

@@ -138,14 +138,16 @@ static bool is_made(const ut_job *j, uint64_t seq)
     return false;
 }
 
-/* When an attempt may begin here: the numbers of a step must last, see UT_STEP_PACE. */
-static ut_ns paced(const ut_job *j, uint64_t seq)
+/* When op |seq|, which is due since |since|, may begin here: the numbers of a step must last, see UT_STEP_PACE. They
+ * tell how many attempts all hosts have made, and each is due anew when another host's has failed. Who has not failed
+ * at this step yet may be what it lacked. */
+static ut_ns paced(const ut_job *j, uint64_t seq, ut_ns since)
 {
-    const ut_coded *c = ut_coded_of(j);
-    const uint32_t doublings = c->failed / UT_STEP_PACE;
-    if (!doublings || c->failing != ut_step_of_op(seq) || is_made(j, seq))
-        return 0;
-    return c->failed_at + (64 * UT_MS << UT_MIN2(doublings - 1, (uint32_t)UT_STEP_ATTEMPTS / UT_STEP_PACE));
+    const uint64_t step = ut_step_of_op(seq);
+    const uint32_t doublings = (uint32_t)(seq - ut_step_first_op(step)) / UT_OPS_MAX / UT_STEP_PACE;
+    if (!doublings || ut_coded_of(j)->failing != step + 1 || is_made(j, seq))
+        return since;
+    return since + (64 * UT_MS << UT_MIN2(doublings - 1, (uint32_t)UT_STEP_ATTEMPTS / UT_STEP_PACE));
 }
 
 ut_ns ut_coded_waits_until(const ut_job *j, uint64_t seq, ut_ns since, ut_ns end)
@@ -153,7 +155,7 @@ ut_ns ut_coded_waits_until(const ut_job *j, uint64_t seq, ut_ns since, ut_ns end
     const ut_step_result *r = &ut_coded_of(j)->result[seq % UT_OPS_MAX];
     bool is_owed = r->there && !r->had && rank_of(j)->session != UINT32_MAX;
     bool in_vain = lacks_owner(j, seq) && ut_coded_can_be_had(j);
-    const ut_ns rested = UT_MAX2(since + pause(j), paced(j, seq));
+    const ut_ns rested = UT_MAX2(since + pause(j), paced(j, seq, since));
     if (!is_owed && !in_vain && !has_strangers(j) && !is_under_way_at_root(j, seq) && !goes_ahead(j, seq) &&
         !is_place_needed(j, seq))
         return rested;
@@ -262,9 +264,7 @@ void ut_coded_ended(ut_job *j, const ut_op *op, const ut_receipt *receipt, ut_ns
     bool again = !ok && receipt->error == UT_ERR_ABSENT && ut_coded_can_be_had(j) &&
                  ut_inbox_give_again(j, rank_of(j), receipt, now);
     c->tried = again ? c->tried + 1 : 0;
-    c->failed = ok ? 0 : c->failing == op->what.step ? c->failed + 1 : 1;
-    c->failing = op->what.step;
-    c->failed_at = now;
+    c->failing = ok ? 0 : (uint64_t)op->what.step + 1;
     c->at = UT_MAX2(c->at, (uint64_t)op->what.step + ok);
     if (ok) {
         p->results = UT_MAX2(p->results, (uint64_t)op->what.step + 1);
