@@ -68,6 +68,7 @@ ONCE_FAILED = {
     "910020396": "an expected time was set by hand, a hundredth of what a stage took, and ended it",
     "950111096 --moving": "as 910020396",
     "950060034 --far": "as 910020396",
+    "940000147 --hostile": "in the calm ops were held back for an epoch before all hosts knew the one before it",
     "960101276 --hostile": "a host that lied gave Inf, which the transform spread; nobody else had given any",
     "800056 --partial --hostile": "29 hosts whose secrets change every few ms had all events of a world for that alone",
 }

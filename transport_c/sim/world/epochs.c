@@ -185,6 +185,7 @@ static void decide(sim_world *w, uint32_t job)
     w->cover[SIM_epoch_apart] += half != 0;
     w->cover[SIM_epoch_alike] += alike;
     w->cover[SIM_epoch_untold] += untold != 0;
+    j->epochs.told_by = w->now + e->late;
     for (uint32_t h = 0; h < hosts; h++)
         if (seat_of(w, job, h) && !(untold >> h & 1))
             tell(w, job, h, HANDED, (message){.epoch = half >> h & 1 ? other : next}, sim_below(rng, e->late + 1));
@@ -224,6 +225,8 @@ static void look(sim_world *w, uint32_t job)
     if (j->epochs.asked)
         return;
     const bool rage = w->faults && !w->plan.faultless;
+    if (!rage && w->now <= j->epochs.told_by)
+        return; /* an epoch ends the hold for the next one, so daemons hold none for it before they have this one */
     ut_epoch now = truth(w, job);
     if (!now.members)
         return;
