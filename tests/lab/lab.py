@@ -347,8 +347,9 @@ class Lab:
 
     def set_one_way(self, pairs: Iterable[tuple[int, int]], protocol: str = "", port: int = 0) -> None:
         """Drops all that goes from a to b for each (a, b), or only one IPv4 |protocol| of it ("udp"), and of that only
-        what is for |port|; replaces a partition. No pairs end it."""
-        only = f"ip protocol {protocol}" if protocol else ""
+        what is for |port|; replaces a partition. No pairs end it. ARP passes, without which b could send nothing to a.
+        """
+        only = f"ip protocol {protocol}" if protocol else "ether type != arp"
         only += f" {protocol} dport {port}" if port else ""
         self._rules("cut", [f"{self._pair(a, b)} {only} counter drop" for a, b in pairs])
 
