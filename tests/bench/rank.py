@@ -97,6 +97,7 @@ class Ultima:
 
     def meet(self, stop: bool) -> bool:
         self._token[0] = int(stop)
+        # Of a whole number, which has no unit, each call would warn.
         self._job.allreduce(self._token, "sum", mode="reliable", deadline=600.0)
         return bool(self._token[0])
 

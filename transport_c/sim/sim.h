@@ -126,9 +126,9 @@ typedef struct sim_epochs {
 typedef struct sim_job_epochs {
     bool begun;    /* the job is handed epochs */
     bool asked;    /* one is under way */
-    ut_ns told_by; /* when all hosts know the newest that was decided */
     bool held;     /* all hold for it, from .. */
     uint64_t from; /* .. this op on at the latest */
+    ut_ns told_by; /* when all hosts know the newest that was decided */
     bool stale;    /* the newest is not what is true, or not all were told */
     bool alike;    /* two that have the same tag were handed out */
     bool mixed;    /* which differ in what travels */

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 import resource
 import socket
@@ -109,6 +110,24 @@ def test_look__those_that_came_last_are_ended(tmp_path: Path) -> None:
                 accepted.enter_context(listener.accept()[0])
             assert keeper.look() == ended
         assert open_still(held[:ALL]) == ALL and open_still(held[ALL:]) == 0
+
+
+def test_look__asks_once_of_each_connection(tmp_path: Path) -> None:
+    """And again where the next connection has got the descriptor of one that ended."""
+    path, asked = str(tmp_path / "door.sock"), []
+    door = local_door(path, ALL * doorkeeper.LOCAL_SHARE)
+    keeper = doorkeeper.Doorkeeper(
+        dataclasses.replace(door, whose=lambda connection: asked.append(connection.fileno()))
+    )
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        listener.listen()
+        for turn in (1, 2):
+            with socket.socket(socket.AF_UNIX) as caller:
+                caller.connect(path)
+                with listener.accept()[0] as accepted:
+                    assert [keeper.look() for _ in range(3)] == [0, 0, 0]
+                    assert asked == [accepted.fileno()] * turn
 
 
 async def test_peers__connections_that_say_nothing(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
